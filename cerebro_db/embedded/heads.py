@@ -1,6 +1,7 @@
-"""Fills in what the pieces in ``sql/`` leave out of the heads, bodies and comments of functions.
+"""Fills in what the pieces in ``sql/`` leave out of views, and of the heads, bodies and comments of functions.
 
 ===============  ================================================================================================
+``@name_of X@``  in a view: the name of the table whose quoted name with its schema is the expression X
 ``@arguments@``  in the head: the arguments that ``core/arguments.py`` lists for the function
 ``@by_name@``    in the body: NAME=NAME for each argument of the head above
 ``@types@``      in COMMENT ON FUNCTION: the types of the head above
@@ -27,6 +28,8 @@ FUNCTION = re.compile(
     r"^[ \t]*CREATE (?:OR REPLACE )?FUNCTION ([\w@]+\.\w+)\((.*?)\)\s*RETURNS\b", re.MULTILINE | re.DOTALL
 )
 MODES = ("IN", "OUT", "INOUT", "VARIADIC")
+NAME_OF = re.compile(r"@name_of ([^@\n]+)@")
+PLAIN_NAME = r"""COALESCE(replace(substring(\1 FROM '"((?:[^"]|"")*)"$'), '""', '"'), substring(\1 FROM '[^.]*$'))"""
 LINE = re.compile(r"^- ([\w, ]+): ", re.MULTILINE)  # of a comment
 
 
@@ -69,7 +72,8 @@ SIGNATURES = {
 
 
 def filled(text: str) -> str:
-    """A piece of SQL with its marks filled in.  The text before its first function has none."""
+    """A piece of SQL with its marks filled in.  The text before its first function has none of those for functions."""
+    text = NAME_OF.sub(PLAIN_NAME, text)
     starts = [found.start() for found in FUNCTION.finditer(text)]
     if not starts:
         return text

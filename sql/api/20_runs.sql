@@ -217,7 +217,7 @@ COMMENT ON VIEW cerebro_internal._runs IS
 CREATE OR REPLACE VIEW cerebro.runs WITH (security_barrier) AS
 SELECT run, pg_get_userbyid(owner) AS owner, run_name, status, source_table, packed_table, model_table, configurations, segments,
        epochs, created_at, started_at, ended_at, message, driver_pid, description, ended, reason, chosen_configuration,
-       made_of, quality, COALESCE(replace(substring(model_table FROM '"((?:[^"]|"")*)"$'), '""', '"'), substring(model_table FROM '[^.]*$')) AS model_name
+       made_of, quality, @name_of model_table@ AS model_name
   FROM cerebro_internal._runs;
 COMMENT ON VIEW cerebro.runs IS
 'The runs and their status.';

@@ -302,7 +302,7 @@ SELECT run, rank, configuration, architecture, parameters, status, epochs_done, 
        CASE WHEN parameters ->> 'loss' IN ('mse', 'mean_squared_error')
             THEN sqrt(abs(CASE objective WHEN 'val_loss' THEN objective_value ELSE validation_loss END))
        END AS validation_rmse,
-       COALESCE(replace(substring(model_table FROM '"((?:[^"]|"")*)"$'), '""', '"'), substring(model_table FROM '[^.]*$')) AS model_name
+       @name_of model_table@ AS model_name
   FROM cerebro_internal._leaderboard;
 COMMENT ON VIEW cerebro.leaderboard IS
 'The models of each run with their latest losses and metrics. Rank 1 is the best model that the run trained; an ensemble is '

@@ -61,6 +61,17 @@ COMMENT ON FUNCTION cerebro_internal._validation_sample(@types@) IS
 'What the page about a model shows of the rows for validation of its run, as JSON: for each target the predicted and the
 actual values of at most 50,000 rows, and some rows as examples, with the values of their columns.';
 
+CREATE OR REPLACE FUNCTION cerebro_internal._validation_explained(
+    model_table text, configuration integer, numbers integer[]
+) RETURNS text
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.validation_explained(plpy, @by_name@)
+$py$;
+COMMENT ON FUNCTION cerebro_internal._validation_explained(@types@) IS
+'What the page about a model shows of its examples, as JSON: by target and number of the row, what the columns add to the
+prediction, compared with other rows for validation.';
+
 CREATE OR REPLACE FUNCTION cerebro.confusion_matrix(
     model_table   text,
     query         text,
@@ -286,7 +297,7 @@ windows whose target is that of the majority are refused: no single row has it.
 
 CREATE OR REPLACE FUNCTION cerebro.importance(
     model_table   text,
-    query         text,
+    query         text    DEFAULT NULL,
     target        text    DEFAULT NULL,
     configuration integer DEFAULT NULL,
     repeats       integer DEFAULT 1
@@ -301,7 +312,8 @@ COMMENT ON FUNCTION cerebro.importance(@types@) IS
 values of the column are shuffled among the rows.
 
 - query: a query that returns rows with the inputs and the target, or the name of a packed table that cerebro.pack,
-  cerebro.pack_plain or cerebro.pack_like has made. The rows of a query are predicted in this session, once
+  cerebro.pack_plain or cerebro.pack_like has made. NULL: the rows for validation that the run of the model kept, if it is
+  a run of yours; they are the rows of a packed table. The rows of a query are predicted in this session, once
   for each column and shuffle; the loss is the mean squared error of a number, and the mean cross-entropy of a class. The
   rows of a packed table are evaluated on their segments, and values are shuffled among the rows of a segment. The loss
   is that of madlib.madlib_keras_evaluate. All numbers that a column became are shuffled together, an array as a whole, and of

@@ -177,7 +177,7 @@ SELECT t.j ->> 'model_table' AS model_table, t.j ->> 'target' AS target,
        (t.j ->> 'chosen')::integer AS chosen_configuration,
        t.j ->> 'made_of' AS made_of,
        t.j ->> 'quality' AS quality,
-       COALESCE(replace(substring((t.j ->> 'model_table') FROM '"((?:[^"]|"")*)"$'), '""', '"'), substring((t.j ->> 'model_table') FROM '[^.]*$')) AS model_name
+       @name_of (t.j ->> 'model_table')@ AS model_name
   FROM (SELECT line::json AS j FROM (SELECT m AS line FROM cerebro_internal._models() m OFFSET 0) l) t
   LEFT JOIN cerebro_internal._visible_run r ON r.run = (t.j ->> 'run')::bigint AND r.owner::oid = (t.j ->> 'owner')::oid
   LEFT JOIN (SELECT DISTINCT ON (owner, model_table) owner::oid AS owner, model_table, run, left(name, 1000) AS name,

@@ -15,6 +15,7 @@ from small_run import SCHEMA, Trained
 
 from cerebro_db.client import connect
 from cerebro_db.client.dashboard import pages
+from cerebro_db.client.errors import ClientError
 from cerebro_db.client.report import figures, model
 from cerebro_db.core.models import calibration, quality
 from tests.client.browser import Browser
@@ -31,7 +32,8 @@ SELECT n AS id, 20 + n * 37 % 60 AS age, DATE '2020-01-01' + n * 7 % 1500 AS sin
        (n * 37 % 60) * 1000.0 + n * 7 % 13 AS price
   FROM generate_series(1, 400) n;
 CREATE TABLE page_sales AS
-SELECT shop, DATE '2023-01-01' + n AS day, (100 + 20 * shop + 30 * sin(2 * pi() * n / 7))::real AS sold
+SELECT shop, DATE '2023-01-01' + n AS day, (100 + 20 * shop + 30 * sin(2 * pi() * n / 7))::real AS sold,
+       (n % 5)::real AS price
   FROM generate_series(1, 3) shop, generate_series(0, 99) n;
 """
 INPUTS = ["age", "since", "income", COLUMN]
@@ -162,6 +164,73 @@ def test_examples_are_rows_of_the_table(
     )
 
 
+def test_examples_are_explained_as_cerebro_explain_does(
+    trained: Trained, runs: dict[str, int], written: Callable[..., tuple[Path, Any]]
+) -> None:
+    cerebro = trained.cerebro
+    for sort, table in (("classes", "page_churn"), ("number", "page_price"), ("forecast", "page_sold")):
+        _, said = written(runs[sort])
+        (target,) = said["targets"]
+        examples = [one for of_sort in target["examples"] for one in of_sort["rows"]]
+        assert len(examples) >= 9
+        for one in examples:
+            pushed = one["pushed"]
+            assert pushed["others"] == [0, 0]
+            sizes = [abs(value) for _, value in pushed["pushes"]]
+            assert sizes == sorted(sizes, reverse=True)
+            end = one["probability"] if sort == "classes" else one["predicted"]
+            assert pushed["base"] + sum(value for _, value in pushed["pushes"]) == pytest.approx(end, rel=1e-4)
+            if sort != "forecast":
+                shown = dict(one["columns"])
+                query = f"SELECT * FROM page_people WHERE age = {shown['age']} AND since = '{shown['since']}'"
+                found = cerebro.explain(table, query, "id")
+                assert len(found) == 4
+                assert dict(pushed["pushes"]) == pytest.approx(
+                    {row.column_name: row.contribution for row in found}, rel=1e-4, abs=1e-5
+                )
+            else:
+                assert dict(one["columns"])["price"] in ("0", "1", "2", "3", "4")
+    _, said = written(runs["number"], examples=False)
+    assert "pushed" not in json.dumps(said)
+
+
+def test_examples_have_the_largest_columns_and_the_sum_of_the_others(
+    trained: Trained, written: Callable[..., tuple[Path, Any]]
+) -> None:
+    cerebro = trained.cerebro
+    columns = ", ".join(f"(n * {number} % 17)::real AS c{number}" for number in range(1, 10))
+    cerebro.rows(f"CREATE TABLE page_wide AS SELECT n AS id, {columns}, (n * 3 % 17 + n * 5 % 17)::real AS y"
+                 " FROM generate_series(1, 200) n")  # fmt: skip
+    common: dict[str, Any] = {"target": "y", "epochs": 2, "segments": 2, "validation": 0.4, "options": {"seed": 1}}
+    run = cerebro.fit("page_wide", "page_wides", LISTED, inputs=[f"c{number}" for number in range(1, 10)], **common).run
+    _, said = written(run)
+    for one in (row for sort in said["targets"][0]["examples"] for row in sort["rows"]):
+        pushed = one["pushed"]
+        assert len(pushed["pushes"]) == 6 and pushed["others"][0] == 3
+        everything = [pushed["base"], pushed["others"][1], *(value for _, value in pushed["pushes"])]
+        assert sum(everything) == pytest.approx(one["predicted"], rel=1e-4)
+    with pytest.raises(ClientError, match="numbers has 61 rows, which is more than 60"):
+        cerebro.rows("SELECT cerebro_internal._validation_explained('page_wides', NULL, %s)", (list(range(61)),))
+    ((none,),) = cerebro.rows("SELECT cerebro_internal._validation_explained('page_wides', NULL, '{9999, NULL}')")
+    assert json.loads(none) == {"y": {}}
+    alone = cerebro.fit("page_wide", "page_alone", LISTED, inputs="c3", **common).run
+    _, said = written(alone)  # a single column would say nothing
+    assert said["targets"][0]["examples"] and "pushed" not in json.dumps(said)
+    for table in ("page_wides", "page_alone"):
+        cerebro.drop_model(table)
+    cerebro.rows("DROP TABLE page_wide")
+
+
+def test_explanations_that_take_long_are_left_out(
+    runs: dict[str, int], written: Callable[..., tuple[Path, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "EXPLAINED_WITHIN", 0.001)
+    _, said = written(runs["number"])
+    (target,) = said["targets"]
+    assert said["judged_why"] is None and len(target["examples"]) == 3 and "pushed" not in json.dumps(said)
+    assert said["importance"]["columns"]
+
+
 def _same(value: float | None, shown: str | None) -> bool:
     if value is None or shown is None:
         return value is None and shown is None
@@ -267,9 +336,25 @@ def test_a_browser_shows_it_and_runs_nothing_of_others(
         )
         drawn = chrome(DRAWN)
         assert len(drawn) == (3 if sort == "classes" else 2) and min(drawn) > 100, drawn
+        examples = [one for of_sort in said["targets"][0]["examples"] for one in of_sort["rows"]]
+        bars = chrome(BARS)
+        assert len(bars) == len(examples)
+        most = max(abs(value) for one in examples for _, value in one["pushed"]["pushes"])
+        for card, one in zip(bars, examples):
+            assert [value for _, value in card] == [value for _, value in one["pushed"]["pushes"]]
+            for width_of, value in card:  # to the left of the middle if the column lowers the prediction
+                assert width_of == pytest.approx(0.5 * value / most, abs=0.02), (width_of, value, most)
         value = chrome("document.querySelector('[data-model-fact]').dataset.value")
         assert float(value) == said["targets"][0]["metrics"][0]["value"]
 
+
+# Of each explained example, for each column: how long its bar is, as a part of the cell, and the number beside it.
+BARS = """[...document.querySelectorAll('.pushes .pushed')].map((card) =>
+  [...card.querySelectorAll('tr')].map((row) => {
+    const box = (one) => row.querySelector(one).getBoundingClientRect(), bar = box('.push div'), cell = box('.push');
+    const middle = cell.left + cell.width / 2, left = Math.abs(bar.right - middle) < Math.abs(bar.left - middle);
+    return [((left ? bar.left : bar.right) - middle) / cell.width, Number(row.querySelector('.number').dataset.value)];
+  }))"""
 
 # Pixels with a colour of each chart about the model.
 DRAWN = """[...document.querySelectorAll('#model .surface')].map((canvas) => {

@@ -94,12 +94,13 @@ class JudgingMethods(DatabaseClient):
     def importance(
         self,
         model_table: str,
-        query: Query,
+        query: Query | None = None,
         target: str | None = None,
         configuration: int | None = None,
         repeats: int = 1,
     ) -> RowList[ColumnImportance]:
-        """How much the model needs each column, the most important first. The name is that of a packed table here."""
+        """How much the model needs each column, the most important first. Without ``query``, on the run's rows for
+        validation. The name of a packed table is that of its rows here."""
         selected = "column_name, importance, loss, loss_before"
         given = (model_table, query, target, configuration, repeats)
         return self._judged(ColumnImportance, selected, "importance", given)

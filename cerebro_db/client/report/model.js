@@ -215,7 +215,36 @@ const modelPart = (tools) => {
     if (!rows.length) return null;
     const last = model.windows ? " Of a window, the columns of its last row." : "";
     return [table(heads, rows, { label: `Example predictions of ${target.target}`, class: "examples" }),
-      element("p", { class: "pale" }, `Rows for validation, as the model reads them: numbers are rounded, the most important columns first.${last}${target.labels ? " Wrong rows of which a model is sure often have a wrong label, or lack a column that people know." : ""}`)];
+      element("p", { class: "pale" }, `Rows for validation, as the model reads them: numbers are rounded, the most important columns first.${last}${target.labels ? " Wrong rows of which a model is sure often have a wrong label, or lack a column that people know." : ""}`), ...pushed(target, model)];
+  }
+
+  // For each example, a bar for each of the columns that changed the prediction most.
+  function pushed(target, model) {
+    const sorts = target.examples.map((sort) => ({ sort: sort.sort, rows: sort.rows.filter((row) => row.pushed) })).filter((sort) => sort.rows.length);
+    if (!sorts.length) return [];
+    const most = Math.max(...sorts.flatMap((sort) => sort.rows.flatMap((row) => row.pushed.pushes.map(([, value]) => Math.abs(value)))), 1e-12);
+    const said = (value) => (target.labels ? value.toFixed(2) : rounded(value));
+    const signed = (value) => (Number(said(Math.abs(value))) === 0 ? said(0) : `${value < 0 ? "−" : "+"}${said(Math.abs(value))}`);
+    const line = (name, value) => {
+      const bar = element("div", { class: value < 0 ? "down" : "up" });
+      bar.style.width = `${(50 * Math.min(1, Math.abs(value) / most)).toFixed(1)}%`;
+      return element("tr", {}, element("td", {}, name), element("td", { class: "push", "aria-hidden": "true" }, bar), figure(value, signed(value)));
+    };
+    const card = (row) => {
+      const values = new Map(row.columns), { base, pushes, others: [count, rest] } = row.pushed, wrong = target.labels && row.actual !== row.predicted;
+      const value = target.labels ? row.probability : row.predicted, name = (one) => foreign(values.has(one) ? `${one}: ${values.get(one) ?? "NULL"}` : one);
+      const actual = target.labels && !wrong ? null : [", actual ", element("span", { class: "text inline" }, shown(row.actual ?? "NULL"))];
+      return element("div", { class: wrong ? "pushed wrong" : "pushed" },
+        element("p", {}, target.labels ? [foreign(row.predicted ?? "NULL"), " "] : null, said(value), actual),
+        element("p", { class: "pale" }, `other rows: ${said(base)} on average`),
+        element("table", {}, element("tbody", {}, pushes.map(([one, its]) => line(name(one), its)), count ? line(element("span", { class: "pale" }, `${count} other ${count === 1 ? "column" : "columns"}`), rest) : null)));
+    };
+    const what = target.labels ? "the probability of the predicted class" : ["the predicted ", foreign(target.target)];
+    const windows = model.windows ? " All rows of a window count; the values are those of its last row." : "";
+    return [element("h3", {}, "What pushed these predictions"),
+      element("p", {}, "What each column adds to ", what, ", compared with other rows for validation. Bars to the right raise it, bars to the left lower it."),
+      sorts.map((sort) => [element("h4", {}, sort.sort), element("div", { class: "pushes" }, sort.rows.map(card))]),
+      element("p", { class: "pale" }, `The mean of the other rows and all numbers add up to the prediction, as in cerebro.explain. This is what the model does, not what causes the target.${windows}`)];
   }
 
   function columns(model) {

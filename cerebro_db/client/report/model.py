@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -31,7 +32,7 @@ Kept = dict[tuple[Any, ...], Json]
 
 MOST_KEPT = 50
 PREDICTED_WITHIN = 120  # seconds; the server takes fewer rows if they take more than 30
-IMPORTANCE_WITHIN = 20  # seconds
+EXPLAINED_WITHIN, IMPORTANCE_WITHIN = 15, 20  # seconds
 MOST_COLUMNS = 1000
 MOST_CATEGORIES = 8  # that are named
 MEMBERS = re.compile(r"^the mean of configurations ([0-9, ]+) of ")
@@ -93,7 +94,8 @@ class ModelReader:
         if key not in self.kept:
             judged = self._judged(table, configuration, examples)
             why = judged["judged_why"]
-            judged["importance"] = self._importance(table, configuration, plan["validation_table"], why)
+            self._explain(table, configuration, judged["targets"])
+            judged["importance"] = self._importance(table, configuration, why)
             if why is not None:
                 return page | judged
             while len(self.kept) >= MOST_KEPT:
@@ -115,17 +117,35 @@ class ModelReader:
             "not_judged": said["not_judged"],
         }
 
-    def _importance(self, table: str, configuration: int, packed: str | None, why: str | None) -> Json:
-        if packed is None or why is not None:
-            return {"columns": [], "why": why or "The run had no rows for validation."}
-        called = "SELECT column_name, importance, loss_before FROM cerebro.importance(%s, %s, NULL, %s)"
+    def _explain(self, table: str, configuration: int, targets: list[Json]) -> None:
+        """Give each example what its columns add to the prediction, unless that takes long or this model has none."""
+        rows = [
+            (target["target"], row) for target in targets for examples in target["examples"] for row in examples["rows"]
+        ]
+        if not rows:
+            return
+        numbers = sorted({row["number"] for _, row in rows})
+        called = "SELECT cerebro_internal._validation_explained(%s, %s, %s) AS explained"
+        try:
+            with self.within(EXPLAINED_WITHIN):
+                said = json.loads(self.rows(called, (table, configuration, numbers))[0]["explained"])
+        except ClientError:
+            return
+        for target, row in rows:
+            found = said.get(target, {}).get(str(row["number"]))
+            if found and all(map(math.isfinite, [found["base"], *(value for _, value in found["pushes"])])):
+                row["pushed"] = found
+
+    def _importance(self, table: str, configuration: int, why: str | None) -> Json:
+        if why is not None:
+            return {"columns": [], "why": why}
+        called = "SELECT column_name, importance, loss_before FROM cerebro.importance(%s, configuration => %s)"
         try:
             with self.within(IMPORTANCE_WITHIN):
-                return {"columns": self.rows(called, (table, packed, configuration))[:MOST_COLUMNS], "why": None}
+                return {"columns": self.rows(called, (table, configuration))[:MOST_COLUMNS], "why": None}
         except ClientError as error:
             why = _why(error, IMPORTANCE_WITHIN)
-            call = f"cerebro.importance({_text(table)}, {_text(packed)})"
-            return {"columns": [], "why": f"{why} To compute it: SELECT * FROM {call};"}
+            return {"columns": [], "why": f"{why} To compute it: SELECT * FROM cerebro.importance({_text(table)});"}
 
     def rows(self, statement: str, values: tuple[Any, ...]) -> list[Json]:
         with translated():

@@ -19,6 +19,7 @@ from .preparation import Pixels
 Shown = Optional[str]  # None: NULL
 
 MOST_SHOWN = 4  # numbers of an array
+LEAST = 2.0**-22  # of a number, as a part of those it was packed with: the precision of float32
 EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
@@ -69,6 +70,8 @@ def number_of(feature: NumberFeature, value: float) -> float:
     if feature.transform == "quantile":
         return _between(value, feature.scores, feature.knots)
     plain = value * feature.deviation + feature.mean
+    if abs(plain) < LEAST * max(abs(feature.mean), feature.deviation):
+        return 0.0  # all else is the rounding error of the packed value
     if feature.transform == "log":
         return math.copysign(math.expm1(min(abs(plain), 700.0)) * feature.unit, plain)
     return plain

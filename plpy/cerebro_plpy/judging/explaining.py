@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any, Callable
 
@@ -98,19 +98,58 @@ def _answered(
             yield chunk, prediction.predict(chunk["rows"], chunk["variables"])
 
 
+@dataclass(frozen=True)
+class ExplainedRow:
+    number: int
+    base: float
+    added: dict[str, float]  # by column
+
+
+def of_packed_rows(
+    db: Database, model: TrainedModel, test: Packed, wanted: Collection[int]
+) -> list[list[ExplainedRow]]:
+    """Of each output, these rows of a packed table, compared with other rows of it.  ``packed_rows`` numbers them."""
+    numbers, values = packed_rows.arrays_of_rows(db, test, wanted)
+    elements, outputs = _columns(test.layout), model.layout.outputs
+    if not numbers:
+        return [[] for _ in outputs]
+    explanation = Explanation(list(elements.values()), [None] * len(outputs), *_of_packed_table(db, test))
+    best = keys_and_outputs.best_classes(outputs, 1)
+    order = trainers.order_of(model, model.version(db), packed_rows.inputs(test.layout), best)
+    with (
+        trainers.own_segment(db, model.memory_mb, sealed=model.tables.must_seal(db)) as (mine, _),
+        trainers.predicting(db, mine, model, replace(order, explanation=explanation)) as prediction,
+    ):
+        answers = prediction.predict(len(numbers), values)
+    return [
+        [
+            ExplainedRow(number, base, dict(zip(elements, added)))
+            for number, (_, base, _, added) in zip(numbers, _explained_rows(answer, len(elements)))
+        ]
+        for answer in answers
+    ]
+
+
+def _explained_rows(answer: Answer, columns: int) -> Iterator[tuple[int, float, float, list[float]]]:
+    """Of each row the place of the class, the base, the prediction, and what each column adds."""
+    numbers = array("d", answer[3])
+    width = 3 + columns
+    for start in range(0, len(numbers), width):
+        place, base, prediction, *added = numbers[start : start + width]
+        yield int(place), base, prediction, added
+
+
 def _of_output(
     output: Variable, answer: Answer, ids: list[str], columns: list[str], values: dict[str, list[str | None]]
 ) -> Iterator[dict[str, Any]]:
-    numbers = array("d", answer[3])
-    width = 3 + len(columns)  # the place of the class, the base and the prediction come first
     labels = None if keys_and_outputs.is_number(output) else class_labels(output)
-    for row, key in enumerate(ids):
-        place, base, prediction, *added = numbers[row * width : (row + 1) * width]
+    for row, (key, of_row) in enumerate(zip(ids, _explained_rows(answer, len(columns)))):
+        place, base, prediction, added = of_row
         for name, contribution in zip(columns, added):
             yield {
                 "key_value": key,
                 "target": output.name,
-                "class": None if labels is None else labels[int(place)],
+                "class": None if labels is None else labels[place],
                 "column_name": name,
                 "value": values[name][row] if name in values else None,
                 "contribution": contribution,

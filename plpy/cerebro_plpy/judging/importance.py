@@ -14,11 +14,11 @@ from cerebro_db.core.models.metrics import LEAST_PROBABILITY, LOSS, mean
 from cerebro_db.core.names import is_name
 from cerebro_db.core.packing.layout import Layout, Variable
 from cerebro_db.core.protocol import MOST_REPEATS, Exchange, InputElements
+from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, literal, quoting, sql
 
 from ..database import relations
 from ..database.access import Database
-from ..database.entry import entry
 from ..database.relations import Column, Relation
 from ..definitions.references import ModelRef, model_ref
 from ..models.model_cache import read_model
@@ -33,19 +33,24 @@ NUMBER = identifier("__cerebro_number")  # a column that the query gets
 SEED = 0  # of the orders in which rows get the values of others
 
 
-@entry
-def importance(
-    db: Database,
-    model_table: str | None,
-    query: str | None,
-    target: str | None,
-    configuration: int | None,
-    repeats: int | None,
-) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class ImportanceArguments:
+    """The arguments of ``cerebro.importance``."""
+
+    model_table: str | None
+    query: str | None
+    target: str | None
+    configuration: int | None
+    repeats: int | None
+
+
+def importance(db: Database, given: ImportanceArguments) -> list[dict[str, Any]]:
+    """A row for each input column, the most important first."""
+    query, target, configuration, repeats = given.query, given.target, given.configuration, given.repeats
     times = 1 if repeats is None else repeats
     if not 1 <= times <= MOST_REPEATS:
         raise InvalidArgument(f"repeats cannot be {times}.", hint=f"It must be from 1 to {MOST_REPEATS}.")
-    ref = model_ref(db, model_table)
+    ref = model_ref(db, given.model_table)
     if query is not None and is_name(query) and packed.is_packed(db, relations.existing(db, query, argument="query")):
         before, losses = _of_packed_table(db, ref, query, target, configuration, times)
     else:

@@ -82,6 +82,16 @@ def inputs_of_rows(db: Database, test: Packed, wanted: Collection[int]) -> Itera
         first += rows
 
 
+def arrays_of_rows(db: Database, test: Packed, wanted: Collection[int]) -> tuple[list[int], list[bytes | None]]:
+    """The numbers of these rows, without those that there are not, and of each input their values as in a ``Batch``."""
+    found = list(inputs_of_rows(db, test, wanted))
+    values: list[bytes | None] = [
+        b"".join(_arrays(one, 1, its[place].tobytes()) for _, its in found)
+        for place, one in enumerate(test.layout.inputs)
+    ]
+    return [number for number, _ in found], values
+
+
 def _packed(
     db: Database, test: Packed, variables: Sequence[Variable], enough: Callable[[], bool]
 ) -> Iterator[tuple[int, list[bytes]]]:

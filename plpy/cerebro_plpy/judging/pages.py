@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.models import calibration
 from cerebro_db.core.models.calibration import Classes, Errors
 from cerebro_db.core.packing import originals
@@ -18,7 +19,7 @@ from ..models import calibrations
 from ..models.trained import TrainedModel
 from ..packing import packed
 from ..packing.packed import Packed
-from . import evaluating, packed_rows, samples
+from . import evaluating, explaining, packed_rows, samples
 from .samples import Sample
 
 Json = dict[str, Any]
@@ -28,6 +29,8 @@ EXAMPLES = 4  # of each sort
 SECONDS = 30  # for predicting; then fewer rows are a sample
 COVERAGE = 0.9  # of intervals
 DIGITS = 6  # of what a page shows as a point
+PUSHES = 6  # columns of an explained example
+MOST_EXPLAINED = 3 * EXAMPLES * MOST_TARGETS  # rows: all examples
 
 
 def document(db: Database, model: TrainedModel, table: str) -> Json:
@@ -154,11 +157,42 @@ def _examples(sample: Sample) -> list[tuple[str, dict[int, int]]]:
 
 
 def _example(sample: Sample, place: int, row: list[tuple[str, str | None]]) -> Json:
+    """``number``: of the row, for ``explained``."""
+    number = sample.numbers[place]
     if sample.labels is None:
         (predicted,) = _rounded([sample.predicted[place]])
         (actual,) = _rounded([sample.actual[place]])
-        return {"actual": actual, "predicted": predicted, "columns": row}
+        return {"number": number, "actual": actual, "predicted": predicted, "columns": row}
     its = sample.probabilities()[place]
     best = _largest(its)
-    return {"actual": sample.labels[sample.actual[place]], "predicted": sample.labels[best],
+    return {"number": number, "actual": sample.labels[sample.actual[place]], "predicted": sample.labels[best],
             "probability": its[best], "columns": row}  # fmt: skip
+
+
+def explained(db: Database, model: TrainedModel, table: str, numbers: Sequence[int | None]) -> dict[str, Json]:
+    """By target and number of the row: what its columns add to the prediction, the largest first.
+
+    ``base``: the mean prediction of other rows; ``others``: how many more columns there are, and what they add.
+    Empty if the model has a single column.
+    """
+    wanted = {number for number in numbers if number is not None}
+    if len(wanted) > MOST_EXPLAINED:
+        raise InvalidArgument(
+            f"numbers has {len(wanted)} rows, which is more than {MOST_EXPLAINED}.",
+            hint="cerebro.explain explains the rows of a query.",
+        )
+    test = packed.read(db, table, argument="query")
+    packed.require_same_shapes(model.layout, model.table.text, test)
+    if len({column for one in test.layout.inputs for column in one.columns}) < 2:
+        return {}
+    of_outputs = explaining.of_packed_rows(db, model, test, wanted)
+    return {
+        variable.name: {str(row.number): _pushes(row) for row in rows}
+        for variable, rows in zip(model.layout.outputs, of_outputs)
+    }
+
+
+def _pushes(row: explaining.ExplainedRow) -> Json:
+    order = sorted(row.added.items(), key=lambda one: -abs(one[1]))
+    rest = [value for _, value in order[PUSHES:]]
+    return {"base": row.base, "pushes": order[:PUSHES], "others": [len(rest), math.fsum(rest)]}

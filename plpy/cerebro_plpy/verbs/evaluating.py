@@ -1,4 +1,4 @@
-"""``cerebro.evaluate``: by the rows of a query, or by the rows for validation of the model's run.
+"""``cerebro.evaluate`` and ``importance``: by the rows of a query, or by the rows for validation of the model's run.
 
 And what a page about a model shows of these rows.
 """
@@ -6,6 +6,7 @@ And what a page about a model shows of these rows.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from cerebro_db.core.errors import Unsupported
@@ -15,18 +16,21 @@ from ..database.access import Database
 from ..database.entry import entry
 from ..definitions.references import model_ref
 from ..judging import evaluating, pages
+from ..judging import importance as importances
+from ..judging.importance import ImportanceArguments
 from ..judging.judged_rows import JudgingArguments
 from ..models.model_cache import read_model
 from ..models.trained import TrainedModel
 from . import validation_rows
 
-PLEASE = "Give a query that returns rows which did not train the model: cerebro.evaluate('{model}', 'SELECT * FROM …')."
+PLEASE = "Give a query that returns rows which did not train the model: {function}('{model}', 'SELECT * FROM …')."
+EVALUATE, IMPORTANCE = "cerebro.evaluate", "cerebro.importance"
 
 
 @entry
 def evaluate(db: Database, **arguments: Any) -> list[dict[str, Any]]:
     """Return a row for each metric."""
-    given = JudgingArguments(function="cerebro.evaluate", key=None, wanted="any", **arguments)
+    given = JudgingArguments(function=EVALUATE, key=None, wanted="any", **arguments)
     if given.query is not None:
         found = evaluating.of_query(db, given)
     else:
@@ -36,16 +40,36 @@ def evaluate(db: Database, **arguments: Any) -> list[dict[str, Any]]:
 
 
 @entry
+def importance(db: Database, **arguments: Any) -> list[dict[str, Any]]:
+    """Return a row for each column."""
+    given = ImportanceArguments(**arguments)
+    if given.query is None:
+        _, table = _validated(db, given.model_table, given.configuration, IMPORTANCE)
+        given = replace(given, query=table)
+    return importances.importance(db, given)
+
+
+@entry
 def validation_sample(db: Database, model_table: str | None, configuration: int | None) -> str:
     """The document for a page about the model."""
     return json.dumps(pages.document(db, *_validated(db, model_table, configuration)))
 
 
-def _validated(db: Database, model_table: str | None, configuration: int | None) -> tuple[TrainedModel, str]:
+@entry
+def validation_explained(
+    db: Database, model_table: str | None, configuration: int | None, numbers: list[int | None] | None
+) -> str:
+    """Why the examples of the page have their predictions."""
+    return json.dumps(pages.explained(db, *_validated(db, model_table, configuration), numbers or []))
+
+
+def _validated(
+    db: Database, model_table: str | None, configuration: int | None, function: str = EVALUATE
+) -> tuple[TrainedModel, str]:
     """The model, and the packed table with the rows for validation of its run."""
     platform.of(db).require_own_session(db)
     model = read_model(db, model_ref(db, model_table), configuration)
-    please = PLEASE.format(model=model_table)
+    please = PLEASE.format(function=function, model=model_table)
     if model.grouped is not None:
         raise Unsupported(
             f"'{model.table.text}' has models of groups, which the rows for validation do not judge together.",

@@ -280,6 +280,16 @@ def test_without_rows_those_for_validation_are_taken(validated: Lab, model: str,
         assert mine == [None if one is None else pytest.approx(one, rel=1e-5, abs=1e-6) for one in wanted]
 
 
+def test_importance_takes_the_same_rows(validated: Lab) -> None:
+    table = validated.value("SELECT validation_table FROM rent_valid_summary")
+    of_table = validated("SELECT * FROM cerebro.importance('rent_valid', %s, repeats => 2)", table)
+    assert validated("SELECT * FROM cerebro.importance('rent_valid', repeats => 2)") == of_table
+    found = {name: value for name, value, *_ in of_table}
+    assert len(found) == 2 and max(found.values()) > 0
+    ((mse,),) = validated("SELECT value FROM cerebro.evaluate('rent_valid') WHERE metric = 'mse'")
+    assert of_table[0][3] == pytest.approx(mse, rel=1e-4)
+
+
 def test_it_says_which_rows_it_takes_if_asked(validated: Lab) -> None:
     validated("SET cerebro.details = on")
     try:
@@ -339,6 +349,9 @@ def test_a_model_without_rows_for_validation_asks_for_a_query(validated: Lab) ->
             validated("SELECT * FROM cerebro.evaluate(%s)", model)
         assert says in str(error.value)
         assert f"cerebro.evaluate('{model}', 'SELECT * FROM …')" in error.value.diag.message_hint
+        with pytest.raises(psycopg2.Error, match=says) as error:
+            validated("SELECT * FROM cerebro.importance(%s)", model)
+        assert f"cerebro.importance('{model}', 'SELECT * FROM …')" in error.value.diag.message_hint
 
 
 @pytest.mark.parametrize(

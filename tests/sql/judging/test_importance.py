@@ -297,7 +297,7 @@ def test_a_cancel_ends_it(facts: Lab, linear: Linear) -> None:
         ("'linear', 'nothing'", "query: there is no table 'nothing'", ""),
         ("'linear', 'linear'", "the query does not have the target 'y'", "It has the columns"),
         ("'linear', ''", "query must not be empty", "SELECT"),
-        ("'linear', NULL", "query must not be empty", "SELECT"),
+        ("'linear'", "had no rows for validation alone", "SELECT"),
         ("'nothing', 'facts_packed'", "there is no table", ""),
         ("'linear', 'narrow_packed'", "the inputs of 'narrow_packed' have the shapes [[2]], those of 'linear' [[3]]",
          "cerebro.pack_like"),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
 import psycopg2
 import pytest
 from psycopg2 import errors
-from psycopg2.extras import wait_select
 
 from cerebro_db.core.errors import DiskFull, OutOfResources
 from cerebro_plpy.platform import machine
@@ -210,30 +210,39 @@ def test_no_row_of_a_user_lifts_a_limit(town: Town, ann: User, limited: Any) -> 
 
 
 def test_two_at_once(town: Town, ann: User, limited: Any) -> None:
-    """Both pass the first look; the claim counts them one after the other."""
+    """Both pass the first look; the claim counts them one after the other.  Neither would end before a cancel."""
     limited(max_running_runs=1)
     before = ann("SELECT count(*) FROM cerebro.runs")[0]
     ann("SELECT pg_advisory_lock(hashtextextended('cerebro_db owner ' || current_user, 0))")  # so none begins
-    both = [psycopg2.connect(ann.dsn, options=f"-c search_path={ann.name},cerebro,madlib", async_=1) for _ in range(2)]
-    outcomes = []
-    for connection in both:
-        wait_select(connection)
-    cursors = [connection.cursor() for connection in both]
-    for number, cursor in enumerate(cursors):
-        # Long enough that the first one is under way when the second one looks.
-        cursor.execute(FIT.replace("none", f"twin{number}").replace(", 1)", ", 40)"))
-    # The server works on the statements meanwhile: psycopg2 has sent them.
-    eventually(lambda: ann("SELECT count(*) FROM cerebro.runs")[0] == before + 2, 60, "both are on record")
-    ann("SELECT pg_advisory_unlock_all()")
-    for connection in both:
+    options = f"-c search_path={ann.name},cerebro,madlib -c statement_timeout=300s"
+    both = [psycopg2.connect(ann.dsn, options=options) for _ in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        calls = {pool.submit(_outcome, one, f"twin{number}"): one for number, one in enumerate(both)}
         try:
-            wait_select(connection)
-            outcomes.append("finished")
-        except errors.ConfigurationLimitExceeded as error:
-            outcomes.append(str(error.diag.message_primary).partition(": ")[2])
-        connection.close()
-    assert sorted(outcomes) == ["finished", "you have 1 runs under way, and may have 1 at once"]
+            eventually(lambda: ann("SELECT count(*) FROM cerebro.runs")[0] == before + 2, 60, "both are on record")
+            assert not wait(calls, 1).done and used(ann)["running_runs"] == (1, 0)  # both wait for the claim
+            ann("SELECT pg_advisory_unlock_all()")
+            ended, going_on = wait(calls, 60, FIRST_COMPLETED)
+            assert [one.result() for one in ended] == ["you have 1 runs under way, and may have 1 at once"]
+            assert used(ann)["running_runs"] == (1, 1)
+        finally:
+            ann("SELECT pg_advisory_unlock_all()")
+            for one in both:
+                one.cancel()
+    assert [one.result() for one in going_on] == ["cancelled"]
+    for one in both:
+        one.close()
     eventually(lambda: used(ann)["running_runs"] == (1, 0), 30, "the session of the run has ended")
+
+
+def _outcome(connection: Any, model_table: str) -> str:
+    try:
+        connection.cursor().execute(FIT.replace("none", model_table).replace(", 1)", ", 100000)"))
+    except errors.ConfigurationLimitExceeded as error:
+        return str(error.diag.message_primary).partition(": ")[2]
+    except errors.QueryCanceled:
+        return "cancelled"
+    return "finished"
 
 
 def limit_of(pid: int) -> str:

@@ -179,6 +179,7 @@ FUNCTIONS: dict[str, dict[str, str]] = {
                      *with_parts("confusion_matrix"), *with_parts("residuals"), *with_parts("mistakes"),
                      *with_parts("importance"), *with_parts("explain")), TRAINED),
     "_explained": {**TRAINED, "wanted": "NULL"},
+    "_validation_explained": {**TRAINED, "numbers": "ARRAY[1, 2]"},
     "predict_into": {**TRAINED, "source_table": "'garden'"},
     **dict.fromkeys((*with_parts("roc_curve"), *with_parts("precision_recall"), *with_parts("calibration")), ONE_CLASS),
     "_scored": ONE_CLASS,
