@@ -34,6 +34,7 @@ class Database:
         self.plpy, self.called, self.words = plpy, called, words
         self._plans: dict[tuple[str, Types], Any] = {}  # of this call
         self._verbose: Any = UNKNOWN
+        self._is_step = False  # of a call that says less than all, but more than nothing
 
     def rows(self, statement: Sql, types: Types | list[str] = (), *values: Any) -> list[Row]:
         return list(self._run(statement, types, values))
@@ -116,6 +117,11 @@ class Database:
         if self.verbose is not False:
             self.notice(text, hint)
 
+    def progress(self, text: str) -> None:
+        """How far a long step is: as ``told``, but steps say it, too."""
+        if self.verbose is not False or self._is_step:
+            self.notice(text)
+
     def detail(self, text: str, hint: str | None = None) -> None:
         """How it is done: said only if ``cerebro.details`` is on."""
         if self.verbose:
@@ -138,12 +144,12 @@ class Database:
     @contextlib.contextmanager
     def as_steps(self) -> Iterator[None]:
         """``with db.as_steps(): …`` - these are steps of a larger call, so what they tell is a detail."""
-        before = self.verbose
-        self._verbose = before or False
+        before, was_step = self.verbose, self._is_step
+        self._verbose, self._is_step = before or False, was_step or before is None
         try:
             yield
         finally:
-            self._verbose = before
+            self._verbose, self._is_step = before, was_step
 
     def info(self, text: str) -> None:
         self.plpy.info(harmless(text, lines=True))

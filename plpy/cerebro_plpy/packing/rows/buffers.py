@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -28,6 +29,7 @@ from .summary import PackJob
 CHUNK_BYTES, MOST_ROWS = 4 << 20, 65_536  # gathered at a time
 MOST_PASSES = 8
 MANY_ROWS = 50_000  # so many rows are prepared by parallel workers, if the server has some
+ROWS_TO_TELL, TOLD_EVERY = 1_000_000, 5.0  # of a packing that takes long; seconds
 LARGEST_STORED = 1500  # bytes of a row that is stored as it is; values of larger ones would lie apart
 ONE_DIMENSION = 20  # bytes of the header of an array of one dimension
 NO_ARRAY_OF_THEM = ("2202E", "22004")  # SQLSTATEs of array_agg
@@ -205,7 +207,9 @@ def _write_buffers(db: Database, job: PackJob, written: list[Written], first: in
     pieces: Counter[int] = Counter()  # of groups
     folds_of_pieces: Counter[tuple[int, int]] = Counter()
     insert, types = _insert(job, [column for column, _ in _packed_columns(job)])
-    gathering = _Gathering(db, job)
+    if geometry.rows >= ROWS_TO_TELL:
+        db.progress(f"preparing and sorting {geometry.rows:,} rows")
+    gathering, told, done = _Gathering(db, job), time.monotonic(), 0
     for number in range(min(geometry.buffers, geometry.rows)):
         rows, segment = geometry.size(number), geometry.segment(number)
         payloads, its = gathering.take(rows)
@@ -215,6 +219,10 @@ def _write_buffers(db: Database, job: PackJob, written: list[Written], first: in
         written[segment].add(rows, payloads, payloads[-1] if job.fold is not None else ())  # a byte is a row's fold
         if job.fold is not None:
             folds_of_pieces.update(zip(its, payloads[-1]))
+        done += rows
+        if time.monotonic() - told > TOLD_EVERY:
+            told = time.monotonic()
+            db.progress(f"{done:,} of {geometry.rows:,} rows are packed")
     gathering.end()
     if job.groups is not None and not job.groups.has_rows(pieces):
         raise Restart(f"rows of '{job.source.text}' went to other groups again and again")
