@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cerebro_db.core.engines import gpu_of_each_segment
 from cerebro_db.core.errors import BadData, InvalidArgument, UndefinedColumn, UndefinedObject, Unsupported
-from cerebro_db.core.names import Name, token
+from cerebro_db.core.names import STATE_SCHEMA, Name, token
 from cerebro_db.core.sql import Sql, identifier, joined, literal, quoted, sql
 
 from ..database import relations
@@ -221,10 +221,10 @@ class Greenplum(Platform):
         The chunks are gathered in one statement, which can be cancelled.  Its aggregates have an order of their own,
         because the rows of a subquery need not stay in theirs.
         """
-        copied = Name("pg_temp", f"cerebro_rows_{token()}").sql
+        copied = Name(STATE_SCHEMA, f"rows_{token()}").sql  # not everybody may make temporary tables
         chunks = wanted.in_chunks(sort=True, order=sql(" ORDER BY r.place"))
         db.perform(
-            sql("CREATE TEMPORARY TABLE {copied} ON COMMIT DROP AS {chunks} {by}",
+            sql("CREATE UNLOGGED TABLE {copied} AS {chunks} {by}",
                 copied=copied, chunks=chunks, by=self.distributed_by("turn")),
             answers=False,
         )  # fmt: skip

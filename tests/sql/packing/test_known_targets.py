@@ -77,7 +77,8 @@ def test_a_model_predicts_the_rows_that_are_left_out(place: Lab) -> None:
     hint = told.partition("cerebro.predict(…, ")[2].partition(").")[0]
     assert place.value(f"SELECT count(*) FROM cerebro.predict('prices', {hint})") == 40
     figures = dict(place("SELECT metric, value FROM cerebro.evaluate('prices', 'homes')"))
-    assert figures == dict(place("SELECT metric, value FROM cerebro.evaluate('prices', 'homes_price')"))
+    # Greenplum adds the rows up in any order.
+    assert figures == pytest.approx(dict(place("SELECT metric, value FROM cerebro.evaluate('prices', 'homes_price')")))
     assert figures["rows"] == 360
     for function in ("calibrate", "importance"):  # the name of a table stands for its rows
         of_name = place(f"SELECT * FROM cerebro.{function}('prices', 'homes')")
