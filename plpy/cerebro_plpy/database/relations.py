@@ -92,7 +92,7 @@ class Relation:
     @property
     def placed_rows(self) -> Sql | None:
         """As ``rows``, with the place of each row in the table as the column PLACE; None if rows have no such place."""
-        one_table = self.kind in "rm" and not self.has_children and self.query is None and self.reads_all
+        one_table = self.kind in ("r", "m") and not self.has_children and self.query is None and self.reads_all
         if not one_table and self.copy is None:
             return None
         return sql(

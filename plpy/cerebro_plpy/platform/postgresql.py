@@ -146,11 +146,9 @@ class PostgreSQL(Platform):
             order = joined(", ", (sql("q.{name}", name=name) for name in rows.sorted_by))
             db.text(sql("{make} ORDER BY {order}", make=make, order=order))
         size = sql("pg_catalog.pg_relation_size({copied}::pg_catalog.regclass)", copied=literal(name.quoted))
-        blocks = db.text(sql("SELECT {size} / pg_catalog.current_setting('block_size')::bigint AS n", size=size))[0][
-            "n"
-        ]
+        (found,) = db.text(sql("SELECT {size} / pg_catalog.current_setting('block_size')::bigint AS blocks", size=size))
         aggregates = wanted.aggregates(sql(""))
-        for start in range(0, blocks, BLOCKS_PER_CHUNK):
+        for start in range(0, found["blocks"], BLOCKS_PER_CHUNK):
             (chunk,) = db.text(
                 sql(
                     "SELECT {aggregates} FROM {copied} AS r"
