@@ -199,21 +199,24 @@ def test_examples_have_the_largest_columns_and_the_sum_of_the_others(
 ) -> None:
     cerebro = trained.cerebro
     columns = ", ".join(f"(n * {number} % 17)::real AS c{number}" for number in range(1, 10))
-    cerebro.rows(f"CREATE TABLE page_wide AS SELECT n AS id, {columns}, (n * 3 % 17 + n * 5 % 17)::real AS y"
-                 " FROM generate_series(1, 200) n")  # fmt: skip
-    common: dict[str, Any] = {"target": "y", "epochs": 2, "segments": 2, "validation": 0.4, "options": {"seed": 1}}
-    run = cerebro.fit("page_wide", "page_wides", LISTED, inputs=[f"c{number}" for number in range(1, 10)], **common).run
+    targets = "(n * 3 % 17 + n * 5 % 17)::real AS y, CASE WHEN n * 3 % 17 > 8 THEN 'high' ELSE 'low' END AS kind"
+    cerebro.rows(f"CREATE TABLE page_wide AS SELECT n AS id, {columns}, {targets} FROM generate_series(1, 200) n")
+    common: dict[str, Any] = {"epochs": 2, "segments": 2, "validation": 0.4, "options": {"seed": 1}}
+    inputs = [f"c{number}" for number in range(1, 10)]
+    run = cerebro.fit("page_wide", "page_wides", LISTED, target="y, kind", inputs=inputs, **common).run
     _, said = written(run)
-    for one in (row for sort in said["targets"][0]["examples"] for row in sort["rows"]):
-        pushed = one["pushed"]
-        assert len(pushed["pushes"]) == 6 and pushed["others"][0] == 3
-        everything = [pushed["base"], pushed["others"][1], *(value for _, value in pushed["pushes"])]
-        assert sum(everything) == pytest.approx(one["predicted"], rel=1e-4)
+    assert [target["target"] for target in said["targets"]] == ["y", "kind"]
+    for target, end in zip(said["targets"], ("predicted", "probability")):
+        for one in (row for sort in target["examples"] for row in sort["rows"]):
+            pushed = one["pushed"]
+            assert len(pushed["pushes"]) == 6 and pushed["others"][0] == 3
+            everything = [pushed["base"], pushed["others"][1], *(value for _, value in pushed["pushes"])]
+            assert sum(everything) == pytest.approx(one[end], rel=1e-4)
     with pytest.raises(ClientError, match="numbers has 61 rows, which is more than 60"):
         cerebro.rows("SELECT cerebro_internal._validation_explained('page_wides', NULL, %s)", (list(range(61)),))
     ((none,),) = cerebro.rows("SELECT cerebro_internal._validation_explained('page_wides', NULL, '{9999, NULL}')")
-    assert json.loads(none) == {"y": {}}
-    alone = cerebro.fit("page_wide", "page_alone", LISTED, inputs="c3", **common).run
+    assert json.loads(none) == {"y": {}, "kind": {}}
+    alone = cerebro.fit("page_wide", "page_alone", LISTED, target="y", inputs="c3", **common).run
     _, said = written(alone)  # a single column would say nothing
     assert said["targets"][0]["examples"] and "pushed" not in json.dumps(said)
     for table in ("page_wides", "page_alone"):
