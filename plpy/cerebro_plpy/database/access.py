@@ -137,6 +137,10 @@ class Database:
                 self.warning(f"cerebro.details is '{text[:40]}', which is neither on nor off", "RESET cerebro.details;")
         return self._verbose
 
+    def ask_for_details(self) -> None:
+        """Read the setting now, so that no later message runs a statement."""
+        _ = self.verbose
+
     def tell_all(self) -> None:
         """Say the details of this call, as if ``cerebro.details`` were on."""
         self._verbose = True

@@ -40,6 +40,7 @@ def carry_out(
 ) -> Run:
     """Drive a run that is on record from wherever its log ends; ``begins``: one that was just put on record."""
     log = RunLog.of(recorder, run_id)
+    db.ask_for_details()  # from the claim on, no query goes through the caller's session
     # Between the claim and the code that records an end, nothing may be raised.
     with listening.paused(), contextlib.ExitStack() as call:
         with cancel_on_record(recorder, log):
