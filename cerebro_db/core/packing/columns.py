@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..errors import BadData, InvalidArgument
@@ -84,6 +85,11 @@ class Wish:
 
     choice: str | None = None  # number, category, date, words, pixels or ignore
     arguments: dict[str, Any] = field(default_factory=dict)
+    of_type: bool = False  # it names the column's type, so a column that says nothing stays ignored
+
+    @property
+    def names_column(self) -> bool:
+        return self.choice is not None and not self.of_type
 
 
 NOTHING = Wish()
@@ -164,7 +170,7 @@ def wishes(document: Any, columns: dict[str, tuple[str, str | None]], argument: 
                 f"{argument} names {key!r}, which is neither a column nor the type of a column.",
                 hint=f"Columns: {', '.join(columns)}. Types: {', '.join(families)}.",
             )
-        wish = _wish(key, value, argument)
+        wish = replace(_wish(key, value, argument), of_type=key not in columns)
         found.update(dict.fromkeys(named, wish))
     return found
 
@@ -270,7 +276,7 @@ def decide(found: Found, wish: Wish, named: bool) -> Feature | Ignored:
             hint=f"Leave these rows out with a view, or count them as NULL: prepare => "
             f'\'{{"{found.name}": {{"not_finite": "null"}}}}\'.',
         )
-    if wish.choice is None and (ignored := _ignored(found)) and not (named and ignored.identifies):
+    if not wish.names_column and (ignored := _ignored(found, wish)) and not (named and ignored.identifies):
         return ignored
     choice = wish.choice or _usual(found)
     if choice == "number":
@@ -282,14 +288,15 @@ def decide(found: Found, wish: Wish, named: bool) -> Feature | Ignored:
     return _category(found, wish)
 
 
-def _ignored(found: Found) -> Ignored | None:
+def _ignored(found: Found, wish: Wish) -> Ignored | None:
     if found.is_key:
         return Ignored("it is a key: its values only identify rows", True)
     if found.identifies is not None:
         return Ignored(found.identifies, True)
     if found.filled < FEWEST_ROWS:
         return None
-    if found.family in ("text", *LABELS) and found.groups == found.filled and found.words < MANY_WORDS:
+    one_by_one = found.groups == found.filled and found.words < MANY_WORDS
+    if found.texts and one_by_one and wish.choice != "words":
         return Ignored("its value is different in every row", not found.nulls)
     constant = found.numbers.constant if found.numbers.rows else found.groups == 1
     return Ignored("it has the same value in all rows") if constant and not found.nulls else None

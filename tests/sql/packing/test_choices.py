@@ -66,6 +66,20 @@ def test_a_column_that_identifies_rows_is_no_input(garage: Lab, source: str, key
     assert again[key] == "number" and not ignored(told, key)
 
 
+@pytest.mark.parametrize("type", ["number", "integer"])
+@pytest.mark.parametrize("choice", ["number", "category"])
+def test_a_wish_for_a_type_leaves_keys_ignored(garage: Lab, type: str, choice: str) -> None:
+    for source, key in (("cars", "id"), ("cheap", "id"), ("copied", "id")):
+        if (source, type, choice) == ("copied", "number", "category"):
+            continue  # its measurements are different in every row, too
+        became, told, recorded = packed(garage, source, prepare=f'{{"{type}": "{choice}", "price": "number"}}')
+        assert key not in became and ignored(told, key) and recorded == key
+        assert became.get("power", choice) == choice
+    wished = f'{{"{type}": "{choice}", "price": "number", "id": "number"}}'
+    named, _, _ = packed(garage, "cars", prepare=wished)
+    assert named["id"] == "number"
+
+
 def test_measurements_that_happen_to_be_different_are_inputs(garage: Lab) -> None:
     became, _, _ = packed(garage, "copied")
     assert became == {"weight": "number", "kg": "number"}  # whole numbers far apart, too

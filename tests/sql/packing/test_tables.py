@@ -1066,7 +1066,7 @@ def test_a_function_predicts_a_row(trained: Lab) -> None:
 
 
 def test_a_function_for_more_columns_than_a_function_can_have(houses: Lab) -> None:
-    columns = ", ".join(f"(i * {n} % 11 / 3.0)::real AS c{n}" for n in range(1, 101))
+    columns = ", ".join(f"(i * {n} % 101 / 3.0)::real AS c{n}" for n in range(1, 101))
     houses(f"CREATE TABLE broad AS SELECT i % 3 AS y, {columns} FROM generate_series(1, 90) i")
     packed(houses, "broad_packed", "y", "broad", validation=0, segments=1, prepare={"real": "number"})
     houses("SELECT load_keras_model('broad_arch', architecture('mlp', 'broad_packed', '{\"units\": 2}'))")

@@ -94,7 +94,7 @@ def prepared(db: Database, training: Relation, asked: CheckedColumns, *, copies:
         else:
             decided.append((one.name, became))
             _require_known(db, one, became)
-            if one.name not in asked.wishes and (one.is_key or one.identifies):
+            if not asked.wishes.get(one.name, NOTHING).names_column and (one.is_key or one.identifies):
                 db.notice(
                     f"the input '{one.name}' identifies rows, and seldom says anything about other rows; leave it out"
                     " of inputs unless you mean it"
