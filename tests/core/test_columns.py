@@ -127,6 +127,17 @@ def test_a_wish_goes_before_what_is_usual() -> None:
     assert became(found("real", [1.0, 2.0]), Wish("number", {"transform": "log"})).transform == "log"
 
 
+def test_few_numbers_that_others_have_not_are_no_category() -> None:
+    def month(**more: Any) -> type:
+        return type(became(found("integer", [float(i % 7) for i in range(500)], **more)))
+
+    assert month() is month(new=0.04) is month(new=0.009, later=True) is CategoryFeature
+    assert month(new=0.06) is month(new=0.011, later=True) is NumberFeature
+    assert month(new=0.5, refers=True) is CategoryFeature
+    one = found("integer", [1.0, 2.0] * 50, new=0.5)
+    assert isinstance(became(one, Wish("category")), CategoryFeature)
+
+
 def test_a_wish_for_a_type_makes_no_input_of_what_says_nothing() -> None:
     of_type = Wish("category", of_type=True)
     assert isinstance(became(found("integer", [1.0, 2.0] * 50, is_key=True), of_type), Ignored)

@@ -19,6 +19,9 @@ from .preparation import LARGEST_DIVISOR, LEAST_DIVISOR, Pixels
 
 MOST_VALUES = 1000  # of a category; further values share hash buckets
 BUCKETS = 256
+# Shares of the rows for validation that have a new value: with more of them, whole numbers are no categories.  Of later
+# rows, those to come have more new values than those for validation.
+MOST_NEW, MOST_NEW_LATER = 0.05, 0.01
 MOST_SIZES = 6  # of a shape, as PostgreSQL's arrays have
 MANY_WORDS = 4  # per row, on average: a text of so many words is no category
 
@@ -116,6 +119,8 @@ class Found:
     look_like_numbers: int  # of text: so many rows
     finite: int | None = None  # rows with a finite number, if ``numbers`` has only some of them
     identifies: str | None = None  # why its numbers identify rows; None: they may be measurements
+    new: float = 0.0  # share of the rows for validation whose value no training row has
+    later: bool = False  # the rows for validation are later ones
 
     @property
     def may_identify(self) -> bool:
@@ -136,6 +141,11 @@ class Found:
         """Whether these are so few whole numbers that they are categories."""
         values = self.numbers.values if self.type in INTEGERS else None
         return values is not None and len(values) <= FEW_VALUES
+
+    @property
+    def changes(self) -> bool:
+        """Whether other rows than those for training have other values, so that codes would be unknown."""
+        return self.new > (MOST_NEW_LATER if self.later else MOST_NEW)
 
     @property
     def words(self) -> float:
@@ -302,8 +312,14 @@ def _ignored(found: Found, wish: Wish) -> Ignored | None:
     return Ignored("it has the same value in all rows") if constant and not found.nulls else None
 
 
+def may_be_codes(found: Found) -> bool:
+    """Whether these are so few whole numbers that they become categories, unless other rows have other numbers."""
+    return found.family == "number" and found.few_numbers and not found.refers
+
+
 def _usual(found: Found) -> str:
-    if found.family == "number" and found.type in INTEGERS and (found.refers or found.few_numbers):
+    refers = found.family == "number" and found.type in INTEGERS and found.refers
+    if refers or (may_be_codes(found) and not found.changes):
         return "category"
     many = found.groups > min(MOST_VALUES, found.filled / 2)
     if found.family == "text" and found.words >= MANY_WORDS and many:

@@ -171,3 +171,57 @@ def test_classes_on_request(goals: Lab) -> None:
     for target, classes in (("digits", 60), ("flag", 2)):
         packed(goals, "goals", target, inputs="x", prepare=f'{{"{target}": "category"}}')
         assert goals.value("SELECT layout #>> '{outputs,0,shape,0}' FROM packed_summary") == str(classes)
+
+
+# -- what is new in the rows for validation --------------------------------------------------------------------
+
+DAYS = """
+CREATE TABLE days AS SELECT i AS id, date '2021-01-01' + i AS day, i % 7 AS weekday,
+  date_part('month', date '2021-01-01' + i)::integer AS month, (i * 37 % 101)::real AS heat, sin(i) * 9 AS sold
+  FROM generate_series(0, 299) i;
+CREATE TABLE next_days AS SELECT id, day, weekday + 7 * (id % 2) AS weekday, month, heat, sold FROM days;
+CREATE TABLE days_in_words AS SELECT id, day, weekday::text AS weekday, month, heat, sold FROM days
+"""
+USUAL = {"month": "category", "weekday": "category", "heat": "number"}
+
+
+@pytest.fixture(scope="module")
+def days(lab: Lab) -> Lab:
+    lab(DAYS)
+    return lab
+
+
+def kinds(days: Lab, **more: Any) -> tuple[dict[str, str], dict[str, str]]:
+    """What the columns became, and why some are no categories."""
+    days.told()
+    days("DROP TABLE IF EXISTS days_p, days_p_summary, days_p_validation, days_p_validation_summary")
+    named = "".join(f", {name} => %s" for name in more)
+    inputs = "month, weekday, heat"
+    days(f"SELECT pack('days', 'days_p', 'sold', inputs => %s, seed => 1{named})", inputs, *more.values())
+    became = dict(days("SELECT column_name, prepared_as FROM prepared_columns('days_p') WHERE NOT is_target"))
+    lines = [line for line in days.told() if "is a number and no category" in line]
+    return became, {line.split("'")[1]: line.strip().split(": ")[-1] for line in lines}
+
+
+def test_few_numbers_with_new_values_in_the_rows_for_validation_are_no_categories(days: Lab) -> None:
+    assert kinds(days) == (USUAL, {})
+    assert kinds(days, validation=0) == (USUAL, {})
+    became, why = kinds(days, split_at="day", validation=0.3)
+    assert became == {**USUAL, "month": "number"}
+    new = days.value("SELECT 100 * avg((month > 7)::integer) FROM days WHERE id >= 210")
+    assert why["month"] == f"{new:.0f}% of the rows for validation have a value that no training row has"
+    assert set(why) == {"month"}
+    wished, why = kinds(days, split_at="day", validation=0.3, prepare='{"month": "category", "integer": "category"}')
+    assert (wished, why) == (USUAL, {})
+
+
+def test_the_rows_of_another_table_change_the_decision_too(days: Lab) -> None:
+    became, why = kinds(days, validation_table="next_days")
+    assert became == {**USUAL, "weekday": "number"} and why["weekday"].startswith("50% of the rows")
+    with pytest.raises(psycopg2.Error, match=r"weekday \(text now, integer in training\)"):
+        kinds(days, validation_table="days_in_words")
+
+
+def test_a_window_of_few_numbers_follows_the_same_rule(days: Lab) -> None:
+    became, why = kinds(days, sequence='{"order": "day", "length": 3}', validation=0.3)
+    assert became == {**USUAL, "month": "number"} and set(why) == {"month"}
