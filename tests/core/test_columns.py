@@ -127,6 +127,18 @@ def test_a_wish_goes_before_what_is_usual() -> None:
     assert became(found("real", [1.0, 2.0]), Wish("number", {"transform": "log"})).transform == "log"
 
 
+def test_ids_and_length_follow_the_data_in_few_steps() -> None:
+    def words(words: int, different: int, **arguments: int) -> tuple[int, int]:
+        one = found("text", texts=[f"a text of row {i}" for i in range(90)], length=words, different=different)
+        feature = became(one, Wish("words", arguments) if arguments else None)
+        return feature.length, feature.ids
+
+    assert words(0, 0) == words(5, 40) == (8, 1000)
+    assert words(73, 1900) == words(80, 1990) == (96, 2000)  # a few more words change nothing
+    assert words(5000, 10**6) == (200, 20_000)
+    assert words(73, 1900, ids=7) == (96, 7) and words(73, 1900, length=9) == (9, 2000)
+
+
 def test_few_numbers_that_others_have_not_are_no_category() -> None:
     def month(**more: Any) -> type:
         return type(became(found("integer", [float(i % 7) for i in range(500)], **more)))

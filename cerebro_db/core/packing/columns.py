@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,6 +23,9 @@ BUCKETS = 256
 MOST_NEW, MOST_NEW_LATER = 0.05, 0.01
 MOST_SIZES = 6  # of a shape, as PostgreSQL's arrays have
 MANY_WORDS = 4  # per row, on average: a text of so many words is no category
+# Words per row, and ids for words.  There are few steps, so that a few more rows seldom change them.
+LENGTHS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 160, 200)
+IDS = (1000, 2000, 4000, 8000, 20_000)
 
 CHOICES = ("number", "category", "date", "words", "pixels", "ignore", *TRANSFORMS)
 ARGUMENTS = {
@@ -119,6 +121,8 @@ class Found:
     look_like_numbers: int  # of text: so many rows
     finite: int | None = None  # rows with a finite number, if ``numbers`` has only some of them
     identifies: str | None = None  # why its numbers identify rows; None: they may be measurements
+    length: int = 0  # words of a text that becomes words; 5 % of the texts have more
+    different: int = 0  # words that two texts have at least
     new: float = 0.0  # share of the rows for validation whose value no training row has
     later: bool = False  # the rows for validation are later ones
 
@@ -288,7 +292,7 @@ def decide(found: Found, wish: Wish, named: bool) -> Feature | Ignored:
         )
     if not wish.names_column and (ignored := _ignored(found, wish)) and not (named and ignored.identifies):
         return ignored
-    choice = wish.choice or _usual(found)
+    choice = choice_of(found, wish)
     if choice == "number":
         return _number(found, wish)
     if choice == "date":
@@ -315,6 +319,11 @@ def _ignored(found: Found, wish: Wish) -> Ignored | None:
 def may_be_codes(found: Found) -> bool:
     """Whether these are so few whole numbers that they become categories, unless other rows have other numbers."""
     return found.family == "number" and found.few_numbers and not found.refers
+
+
+def choice_of(found: Found, wish: Wish) -> str:
+    """What a column becomes if it is not ignored."""
+    return wish.choice or _usual(found)
 
 
 def _usual(found: Found) -> str:
@@ -386,10 +395,14 @@ def _counted(found: Found) -> list[tuple[str, int]]:
 
 
 def _words(found: Found, wish: Wish) -> WordsFeature:
-    twice = 8 * math.ceil(2 * found.words / 8)  # the words of nearly all rows
-    length = wish.arguments.get("length", max(8, min(64, twice)))
-    ids = wish.arguments.get("ids", max(1000, min(10_000, found.filled // 10)))
+    length = wish.arguments.get("length", _step(LENGTHS, found.length))
+    ids = wish.arguments.get("ids", _step(IDS, found.different))
     return WordsFeature(found.family, SqlType(found.type), length, ids)
+
+
+def _step(steps: Sequence[int], wanted: int) -> int:
+    """The first step that is large enough, or the last."""
+    return next((step for step in steps if step >= wanted), steps[-1])
 
 
 def inputs_of(decided: Sequence[tuple[str, Feature]]) -> list[tuple[str, list[tuple[str, Feature]]]]:

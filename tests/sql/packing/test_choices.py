@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import random
+import re
+from collections import Counter
 from typing import Any
 
 import psycopg2
@@ -225,3 +229,37 @@ def test_the_rows_of_another_table_change_the_decision_too(days: Lab) -> None:
 def test_a_window_of_few_numbers_follows_the_same_rule(days: Lab) -> None:
     became, why = kinds(days, sequence='{"order": "day", "length": 3}', validation=0.3)
     assert became == {**USUAL, "month": "number"} and set(why) == {"month"}
+
+
+# -- texts -------------------------------------------------------------------------------------------------------
+
+
+def test_ids_and_length_of_words_follow_the_texts(lab: Lab) -> None:
+    draw = random.Random(4)
+    texts = [" ".join(f"w{int(draw.paretovariate(0.35))}" for _ in range(draw.randrange(4, 60))) for _ in range(3000)]
+    texts = [text.replace(" ", ", ") if place % 3 else text for place, text in enumerate(texts)] + [None] * 50
+    lab.table("essays", {"essay": "text", "y": "text"}, [(text, "ab"[place % 2]) for place, text in enumerate(texts)])
+
+    def prepared(**more: Any) -> tuple[int, int]:
+        lab("DROP TABLE IF EXISTS essays_p, essays_p_summary")
+        named = "".join(f", {name} => %s" for name in more)
+        lab(f"SELECT pack('essays', 'essays_p', 'y', validation => 0, seed => 1{named})", *more.values())
+        ((found,),) = lab("SELECT parameters FROM prepared_columns('essays_p') WHERE NOT is_target")
+        return found["length"], found["ids"]
+
+    divided = [re.findall("[a-z0-9]+", text) for text in texts if text]
+    longest = sorted(map(len, divided))[math.ceil(0.95 * len(divided)) - 1]
+    counted = Counter(word for words in divided for word in words)
+    several = sum(count > 1 for count in counted.values())
+    assert 48 < longest <= 64 and 2000 < several <= 4000
+    assert prepared() == (64, 4000)
+    assert prepared(prepare='{"essay": {"as": "words", "length": 10}}') == (10, 4000)
+    assert prepared(prepare='{"text": {"as": "words", "ids": 50}, "y": "category"}') == (64, 50)
+    lab("INSERT INTO essays SELECT essay || ' w1 ' || md5(essay), y FROM essays WHERE essay > 'w1, w5' LIMIT 100")
+    assert prepared() == (64, 4000)  # a few more rows change nothing
+    more = [" ".join(f"w{int(draw.paretovariate(0.35))}" for _ in range(draw.randrange(4, 60))) for _ in range(12_000)]
+    lab.table("more", {"essay": "text"}, [(text,) for text in more])
+    lab("INSERT INTO essays SELECT essay, 'a' FROM more")
+    counted.update(word for text in more for word in text.split())
+    assert 4000 < sum(count > 1 for count in counted.values()) <= 8000
+    assert prepared() == (64, 8000)  # a sample of the rows tells

@@ -23,7 +23,7 @@ from .. import copied_rows
 from ..checked_arguments import CheckedColumns, family_of, hash_of_rows
 from ..rows import unusable, variables
 from ..rows.preparation import SourceVariable, applied
-from . import identifying_columns, leaks, new_values, sample, statistics, targets
+from . import identifying_columns, leaks, new_values, sample, statistics, targets, texts
 from .statistics import Looked
 
 
@@ -89,6 +89,7 @@ def prepared(
     identifying_columns.note(db, training, found, asked)
     if others is not None:
         new_values.note(db, others, later, found, asked)
+    texts.note(db, some, total["rows"], found, asked)
     decided: list[tuple[str, Feature]] = []
     past_targets = {column.name for column in asked.targets}
     for one in found:
