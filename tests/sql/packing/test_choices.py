@@ -204,7 +204,8 @@ def kinds(days: Lab, **more: Any) -> tuple[dict[str, str], dict[str, str]]:
     days(f"SELECT pack('days', 'days_p', 'sold', inputs => %s, seed => 1{named})", inputs, *more.values())
     became = dict(days("SELECT column_name, prepared_as FROM prepared_columns('days_p') WHERE NOT is_target"))
     lines = [line for line in days.told() if "is a number and no category" in line]
-    return became, {line.split("'")[1]: line.strip().split(": ")[-1] for line in lines}
+    assert all("makes it a category" in line for line in lines)
+    return became, {line.split("'")[1]: line.splitlines()[0].split("category: ")[1] for line in lines}
 
 
 def test_few_numbers_with_new_values_in_the_rows_for_validation_are_no_categories(days: Lab) -> None:

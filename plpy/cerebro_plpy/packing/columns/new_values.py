@@ -5,6 +5,7 @@ As categories, their values would be unknown there.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from cerebro_db.core.packing import columns as deciding
@@ -54,4 +55,6 @@ def tell(db: Database, found: Sequence[Found], asked: CheckedColumns) -> None:
     for one in found:
         if one.name not in asked.wishes and deciding.may_be_codes(one) and one.changes:
             why = f"{one.new:.0%} of the rows for validation have a value that no training row has"
-            db.told(f"the column '{one.name}' is a number and no category: {why}")
+            wish = json.dumps({one.name: "category"}, ensure_ascii=False)
+            hint = f"prepare => '{wish}' makes it a category, in which these values count as unknown."
+            db.told(f"the column '{one.name}' is a number and no category: {why}", hint)
