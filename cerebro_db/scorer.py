@@ -952,6 +952,13 @@ def _layer_normalization(config: Config, weights: list[Array], x: Array) -> Arra
     return found + next(given) if config.get("center", True) else found
 
 
+def _dot(config: Config, weights: list[Array], tensors: list[Array]) -> Array:
+    one, other = tensors
+    if config.get("axes") not in (1, [1, 1]) or (one.ndim, other.ndim) != (2, 3) or config.get("normalize"):
+        raise CannotScore(f"a Dot of tensors other than weights and what they weigh is not computed: {OTHERWISE}")
+    return (one.astype(F)[:, None] @ other.astype(F))[:, 0]
+
+
 def _relu(config: Config, weights: list[Array], x: Array) -> Array:
     slope, threshold, most = (config.get(name) or 0 for name in ("negative_slope", "threshold", "max_value"))
     found = np.where(x > threshold, x, F(slope) * (x - F(threshold)))
@@ -1148,6 +1155,7 @@ LAYERS: dict[str, Callable[..., Array]] = {
     "Add": _each(np.add),
     "Average": _average,
     "Multiply": _each(np.multiply),
+    "Dot": _dot,
     "Maximum": _each(np.maximum),
     "Minimum": _each(np.minimum),
     **dict.fromkeys(("Conv1D", "Conv2D"), _convolution),

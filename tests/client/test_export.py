@@ -24,6 +24,11 @@ from cerebro_db import client
 from cerebro_db.client import cli
 from cerebro_db.client.cerebro import Cerebro
 from cerebro_db.client.models import model_files, preparations, samples, stored_model
+from cerebro_db.core.architecture import building
+from cerebro_db.core.packing.features import WordsFeature
+from cerebro_db.core.packing.layout import Layout, Variable
+from cerebro_db.core.packing.preparation import Real, Words
+from cerebro_db.core.sql_types import SqlType
 from cerebro_db.scorer import MOST_ROWS, CannotScore, NumpyModel, RowPreparation, Scorer, hashed
 from tests.thorough import landing
 
@@ -437,6 +442,27 @@ def test_a_layer_computes_what_keras_computes(kind: str, more: dict[str, Any], s
     assert found == pytest.approx(expected, rel=2e-5, abs=2e-5)
 
 
+def test_the_mean_of_words_is_what_keras_computes() -> None:
+    keras = pytest.importorskip("keras")
+    words = WordsFeature("text", SqlType("text"), 6, 50)
+    inputs = (Variable("note", "int32", (6,), ("note",), Words((words,))),)
+    layout = Layout(inputs, (Variable("y", "float32", (1,), ("y",), Real()),), 0, ())
+    built = building.architecture("mlp", layout, {"layers": 1, "units": 4}, "test")
+    model = keras.models.model_from_json(json.dumps(built))
+    random = np.random.default_rng(3)
+    for variable in model.weights:
+        variable.assign(random.normal(size=variable.shape))
+    names = {one.name: [f"{one.name}/{place}" for place in range(len(one.weights))] for one in model.layers}
+    tensors = {
+        name: np.asarray(variable) for one in model.layers for name, variable in zip(names[one.name], one.weights)
+    }
+    rows = np.array([[3, 4, 0, 0, 0, 0], [0] * 6, [9, 8, 7, 6, 5, 4], [3, 4, 3, 4, 0, 0]], "int32")
+    (found,) = NumpyModel(json.loads(model.to_json()), names, tensors)({"note": rows})
+    assert found == pytest.approx(np.asarray(model(rows)), rel=2e-5, abs=2e-5)
+    assert np.isfinite(found).all() and found[0] == pytest.approx(found[3], rel=1e-5)  # zeros after a text say nothing
+    assert abs(found[0] - found[2]) > 1e-3
+
+
 def test_a_mask_is_not_forgotten(cerebro: Cerebro, tmp_path: Path) -> None:
     """The scorer refuses such a layer, and the exported file is compared by Keras."""
     keras = pytest.importorskip("keras")
@@ -478,6 +504,12 @@ def test_layers_that_the_scorer_does_not_compute(cerebro: Cerebro, tmp_path: Pat
         tensors = {name: np.asarray(v) for one in model.layers for name, v in zip(names[one.name], one.weights)}
         with pytest.raises(CannotScore, match=f"{why}.*RowPreparation gives the prepared arrays"):
             NumpyModel(json.loads(model.to_json()), names, tensors)({"given": np.zeros((2, 6, 4), "f4")})
+    given = keras.Input((6, 4), name="given")
+    model = keras.Model(given, keras.layers.Dot(axes=2)([given, given]))
+    with pytest.raises(CannotScore, match="a Dot of tensors other than"):
+        NumpyModel(json.loads(model.to_json()), {one.name: [] for one in model.layers}, {})(
+            {"given": np.zeros((2, 6, 4), "f4")}
+        )
     model = keras.Sequential([keras.Input((2,)), keras.layers.UnitNormalization(), keras.layers.Dense(1)]).to_json()
     cerebro.fit("people", "unusual", [{"architecture": json.loads(model)}], target="income", inputs="age", epochs=1,
                 segments=1)  # fmt: skip

@@ -127,6 +127,40 @@ def test_a_wish_goes_before_what_is_usual() -> None:
     assert became(found("real", [1.0, 2.0]), Wish("number", {"transform": "log"})).transform == "log"
 
 
+def test_ids_and_length_follow_the_data_in_few_steps() -> None:
+    def words(words: int, different: int, **arguments: int) -> tuple[int, int]:
+        one = found("text", texts=[f"a text of row {i}" for i in range(90)], length=words, different=different)
+        feature = became(one, Wish("words", arguments) if arguments else None)
+        return feature.length, feature.ids
+
+    assert words(0, 0) == words(5, 40) == (8, 1000)
+    assert words(73, 1900) == words(80, 1990) == (96, 2000)  # a few more words change nothing
+    assert words(5000, 10**6) == (200, 20_000)
+    assert words(73, 1900, ids=7) == (96, 7) and words(73, 1900, length=9) == (9, 2000)
+
+
+def test_few_numbers_that_others_have_not_are_no_category() -> None:
+    def month(**more: Any) -> type:
+        return type(became(found("integer", [float(i % 7) for i in range(500)], **more)))
+
+    assert month() is month(new=0.04) is month(new=0.009, later=True) is CategoryFeature
+    assert month(new=0.06) is month(new=0.011, later=True) is NumberFeature
+    assert month(new=0.5, refers=True) is CategoryFeature
+    one = found("integer", [1.0, 2.0] * 50, new=0.5)
+    assert isinstance(became(one, Wish("category")), CategoryFeature)
+
+
+def test_a_wish_for_a_type_makes_no_input_of_what_says_nothing() -> None:
+    of_type = Wish("category", of_type=True)
+    assert isinstance(became(found("integer", [1.0, 2.0] * 50, is_key=True), of_type), Ignored)
+    assert isinstance(became(found("integer", [1.0] * 50), of_type), Ignored)
+    assert isinstance(became(found("integer", texts=[str(i) for i in range(50)]), of_type), Ignored)
+    names = found("text", texts=[f"u{i}" for i in range(90)])
+    assert isinstance(became(names, of_type), Ignored)
+    assert isinstance(became(names, Wish("words", of_type=True)), WordsFeature)  # its words may come again
+    assert isinstance(became(names, of_type, named=True), CategoryFeature)
+
+
 def test_rare_values_share_a_code_and_long_tails_are_hashed() -> None:
     few = became(found("text", texts=["a"] * 300 + ["b"] * 290 + ["c", "d"]))
     assert (few.values, few.rare, few.buckets, few.size) == (("a", "b"), ("c", "d"), 0, 4)
@@ -175,7 +209,7 @@ COLUMNS: dict[str, tuple[str, str | None]] = {
 
 def test_a_wish_names_a_column_or_a_type() -> None:
     found = wishes({"zip": {"buckets": 9}, "text": {"as": "words", "length": 5}}, COLUMNS, "prepare")
-    assert found == {"zip": Wish("category", {"buckets": 9}), "city": Wish("words", {"length": 5})}
+    assert found == {"zip": Wish("category", {"buckets": 9}), "city": Wish("words", {"length": 5}, of_type=True)}
     assert wishes({"number": "ignore"}, COLUMNS, "prepare") == {"number": Wish("ignore")}
     assert wishes(None, COLUMNS, "prepare") == {}
 

@@ -19,6 +19,7 @@ Json = dict[str, Any]
 
 MOST_EMBEDDED = 4096  # elements of all numbers together; more numbers are taken as they are
 WIDEST_LOOKUP = 32
+FAR = 30.0  # a softmax gives one that is so much smaller than others a weight of 1e-13
 MOST_TOKENS = 4096  # attention compares each with each
 
 
@@ -33,8 +34,7 @@ def vectors(graph: Graph, variable: Variable, name: str, embedding: int, bins: i
         tensor = graph.input(name, variable.shape, "int32")
         return [_looked_up(graph, graph.element(tensor, place), size) for place, size in enumerate(_sizes(variable))]
     if variable.preparation.kind == "words":
-        # Without a mask: the mean of a text without words would be NaN.
-        return [graph.layer("GlobalAveragePooling1D", one) for one in series(graph, variable, name, windowed)]
+        return [_mean_of_words(graph, name, one) for one in series(graph, variable, name, windowed)]
     if isinstance(variable.preparation, Numbers):
         return [_embedded(graph, *graph.numbers(name, variable.shape), variable.preparation, embedding, bins)]
     tensor = graph.input(name, variable.shape, "float32")
@@ -56,6 +56,16 @@ def _ids(variable: Variable) -> int:
 def _looked_up(graph: Graph, tensor: str, size: int) -> str:
     width = max(2, min(WIDEST_LOOKUP, round(1.6 * size**0.56)))
     return graph.layer("Embedding", tensor, input_dim=size, output_dim=width)
+
+
+def _mean_of_words(graph: Graph, ids: str, words: str) -> str:
+    """The mean of a text's words, without the zeros after them, and normalized: a mean of many words is small.
+
+    With a mask of Keras, the mean of a text without words would be NaN.  Here it is the mean of its zeros.
+    """
+    known = graph.layer("ReLU", graph.layer("Rescaling", ids, scale=FAR, offset=0.0), max_value=FAR)
+    mean = graph.layer("Dot", [graph.layer("Softmax", known), words], axes=1)
+    return graph.layer("LayerNormalization", mean)
 
 
 def _embedded(graph: Graph, packed: str, tensor: str, numbers: Numbers, width: int, bins: int) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..errors import BadData, InvalidArgument
@@ -18,8 +18,14 @@ from .preparation import LARGEST_DIVISOR, LEAST_DIVISOR, Pixels
 
 MOST_VALUES = 1000  # of a category; further values share hash buckets
 BUCKETS = 256
+# Shares of the rows for validation that have a new value: with more of them, whole numbers are no categories.  Of later
+# rows, those to come have more new values than those for validation.
+MOST_NEW, MOST_NEW_LATER = 0.05, 0.01
 MOST_SIZES = 6  # of a shape, as PostgreSQL's arrays have
 MANY_WORDS = 4  # per row, on average: a text of so many words is no category
+# Words per row, and ids for words.  There are few steps, so that a few more rows seldom change them.
+LENGTHS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 160, 200)
+IDS = (1000, 2000, 4000, 8000, 20_000)
 
 CHOICES = ("number", "category", "date", "words", "pixels", "ignore", *TRANSFORMS)
 ARGUMENTS = {
@@ -84,6 +90,11 @@ class Wish:
 
     choice: str | None = None  # number, category, date, words, pixels or ignore
     arguments: dict[str, Any] = field(default_factory=dict)
+    of_type: bool = False  # it names the column's type, so a column that says nothing stays ignored
+
+    @property
+    def names_column(self) -> bool:
+        return self.choice is not None and not self.of_type
 
 
 NOTHING = Wish()
@@ -110,6 +121,10 @@ class Found:
     look_like_numbers: int  # of text: so many rows
     finite: int | None = None  # rows with a finite number, if ``numbers`` has only some of them
     identifies: str | None = None  # why its numbers identify rows; None: they may be measurements
+    length: int = 0  # words of a text that becomes words; 5 % of the texts have more
+    different: int = 0  # words that two texts have at least
+    new: float = 0.0  # share of the rows for validation whose value no training row has
+    later: bool = False  # the rows for validation are later ones
 
     @property
     def may_identify(self) -> bool:
@@ -130,6 +145,11 @@ class Found:
         """Whether these are so few whole numbers that they are categories."""
         values = self.numbers.values if self.type in INTEGERS else None
         return values is not None and len(values) <= FEW_VALUES
+
+    @property
+    def changes(self) -> bool:
+        """Whether other rows than those for training have other values, so that codes would be unknown."""
+        return self.new > (MOST_NEW_LATER if self.later else MOST_NEW)
 
     @property
     def words(self) -> float:
@@ -164,7 +184,7 @@ def wishes(document: Any, columns: dict[str, tuple[str, str | None]], argument: 
                 f"{argument} names {key!r}, which is neither a column nor the type of a column.",
                 hint=f"Columns: {', '.join(columns)}. Types: {', '.join(families)}.",
             )
-        wish = _wish(key, value, argument)
+        wish = replace(_wish(key, value, argument), of_type=key not in columns)
         found.update(dict.fromkeys(named, wish))
     return found
 
@@ -270,9 +290,9 @@ def decide(found: Found, wish: Wish, named: bool) -> Feature | Ignored:
             hint=f"Leave these rows out with a view, or count them as NULL: prepare => "
             f'\'{{"{found.name}": {{"not_finite": "null"}}}}\'.',
         )
-    if wish.choice is None and (ignored := _ignored(found)) and not (named and ignored.identifies):
+    if not wish.names_column and (ignored := _ignored(found, wish)) and not (named and ignored.identifies):
         return ignored
-    choice = wish.choice or _usual(found)
+    choice = choice_of(found, wish)
     if choice == "number":
         return _number(found, wish)
     if choice == "date":
@@ -282,21 +302,33 @@ def decide(found: Found, wish: Wish, named: bool) -> Feature | Ignored:
     return _category(found, wish)
 
 
-def _ignored(found: Found) -> Ignored | None:
+def _ignored(found: Found, wish: Wish) -> Ignored | None:
     if found.is_key:
         return Ignored("it is a key: its values only identify rows", True)
     if found.identifies is not None:
         return Ignored(found.identifies, True)
     if found.filled < FEWEST_ROWS:
         return None
-    if found.family in ("text", *LABELS) and found.groups == found.filled and found.words < MANY_WORDS:
+    one_by_one = found.groups == found.filled and found.words < MANY_WORDS
+    if found.texts and one_by_one and wish.choice != "words":
         return Ignored("its value is different in every row", not found.nulls)
     constant = found.numbers.constant if found.numbers.rows else found.groups == 1
     return Ignored("it has the same value in all rows") if constant and not found.nulls else None
 
 
+def may_be_codes(found: Found) -> bool:
+    """Whether these are so few whole numbers that they become categories, unless other rows have other numbers."""
+    return found.family == "number" and found.few_numbers and not found.refers
+
+
+def choice_of(found: Found, wish: Wish) -> str:
+    """What a column becomes if it is not ignored."""
+    return wish.choice or _usual(found)
+
+
 def _usual(found: Found) -> str:
-    if found.family == "number" and found.type in INTEGERS and (found.refers or found.few_numbers):
+    refers = found.family == "number" and found.type in INTEGERS and found.refers
+    if refers or (may_be_codes(found) and not found.changes):
         return "category"
     many = found.groups > min(MOST_VALUES, found.filled / 2)
     if found.family == "text" and found.words >= MANY_WORDS and many:
@@ -363,10 +395,14 @@ def _counted(found: Found) -> list[tuple[str, int]]:
 
 
 def _words(found: Found, wish: Wish) -> WordsFeature:
-    twice = 8 * math.ceil(2 * found.words / 8)  # the words of nearly all rows
-    length = wish.arguments.get("length", max(8, min(64, twice)))
-    ids = wish.arguments.get("ids", max(1000, min(10_000, found.filled // 10)))
+    length = wish.arguments.get("length", _step(LENGTHS, found.length))
+    ids = wish.arguments.get("ids", _step(IDS, found.different))
     return WordsFeature(found.family, SqlType(found.type), length, ids)
+
+
+def _step(steps: Sequence[int], wanted: int) -> int:
+    """The first step that is large enough, or the last."""
+    return next((step for step in steps if step >= wanted), steps[-1])
 
 
 def inputs_of(decided: Sequence[tuple[str, Feature]]) -> list[tuple[str, list[tuple[str, Feature]]]]:

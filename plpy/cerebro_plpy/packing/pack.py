@@ -171,7 +171,8 @@ def planned(db: Database, wanted: WantedPacking, *, copies: bool = True) -> tupl
             subgroups.require_types(wanted.group_by, relations.columns(db, others), f"table {others.text}")
 
     warm_up.everywhere(db)  # whoever packs a table wants to train soon
-    decided = prepared(db, training, asked, copies=copies)
+    later = wanted.split is not None and wanted.split.at is not None
+    decided = prepared(db, training, others, asked, later=later, copies=copies)
     ins, outs = decided.inputs, decided.outputs
     variables.check_names(ins, outs)
     row_weights.require_possible(class_weight, outs, wanted.weight is not None)

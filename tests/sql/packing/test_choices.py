@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import random
+import re
+from collections import Counter
 from typing import Any
 
 import psycopg2
@@ -64,6 +68,20 @@ def test_a_column_that_identifies_rows_is_no_input(garage: Lab, source: str, key
     named = "Car" if key == "Car" else "id"
     again, told, _ = packed(garage, source, prepare=f'{{"{named}": "number"}}')
     assert again[key] == "number" and not ignored(told, key)
+
+
+@pytest.mark.parametrize("type", ["number", "integer"])
+@pytest.mark.parametrize("choice", ["number", "category"])
+def test_a_wish_for_a_type_leaves_keys_ignored(garage: Lab, type: str, choice: str) -> None:
+    for source, key in (("cars", "id"), ("cheap", "id"), ("copied", "id")):
+        if (source, type, choice) == ("copied", "number", "category"):
+            continue  # its measurements are different in every row, too
+        became, told, recorded = packed(garage, source, prepare=f'{{"{type}": "{choice}", "price": "number"}}')
+        assert key not in became and ignored(told, key) and recorded == key
+        assert became.get("power", choice) == choice
+    wished = f'{{"{type}": "{choice}", "price": "number", "id": "number"}}'
+    named, _, _ = packed(garage, "cars", prepare=wished)
+    assert named["id"] == "number"
 
 
 def test_measurements_that_happen_to_be_different_are_inputs(garage: Lab) -> None:
@@ -157,3 +175,92 @@ def test_classes_on_request(goals: Lab) -> None:
     for target, classes in (("digits", 60), ("flag", 2)):
         packed(goals, "goals", target, inputs="x", prepare=f'{{"{target}": "category"}}')
         assert goals.value("SELECT layout #>> '{outputs,0,shape,0}' FROM packed_summary") == str(classes)
+
+
+# -- what is new in the rows for validation --------------------------------------------------------------------
+
+DAYS = """
+CREATE TABLE days AS SELECT i AS id, date '2021-01-01' + i AS day, i % 7 AS weekday,
+  date_part('month', date '2021-01-01' + i)::integer AS month, (i * 37 % 101)::real AS heat, sin(i) * 9 AS sold
+  FROM generate_series(0, 299) i;
+CREATE TABLE next_days AS SELECT id, day, weekday + 7 * (id % 2) AS weekday, month, heat, sold FROM days;
+CREATE TABLE days_in_words AS SELECT id, day, weekday::text AS weekday, month, heat, sold FROM days
+"""
+USUAL = {"month": "category", "weekday": "category", "heat": "number"}
+
+
+@pytest.fixture(scope="module")
+def days(lab: Lab) -> Lab:
+    lab(DAYS)
+    return lab
+
+
+def kinds(days: Lab, **more: Any) -> tuple[dict[str, str], dict[str, str]]:
+    """What the columns became, and why some are no categories."""
+    days.told()
+    days("DROP TABLE IF EXISTS days_p, days_p_summary, days_p_validation, days_p_validation_summary")
+    named = "".join(f", {name} => %s" for name in more)
+    inputs = "month, weekday, heat"
+    days(f"SELECT pack('days', 'days_p', 'sold', inputs => %s, seed => 1{named})", inputs, *more.values())
+    became = dict(days("SELECT column_name, prepared_as FROM prepared_columns('days_p') WHERE NOT is_target"))
+    lines = [line for line in days.told() if "is a number and no category" in line]
+    assert all("makes it a category" in line for line in lines)
+    return became, {line.split("'")[1]: line.splitlines()[0].split("category: ")[1] for line in lines}
+
+
+def test_few_numbers_with_new_values_in_the_rows_for_validation_are_no_categories(days: Lab) -> None:
+    assert kinds(days) == (USUAL, {})
+    assert kinds(days, validation=0) == (USUAL, {})
+    became, why = kinds(days, split_at="day", validation=0.3)
+    assert became == {**USUAL, "month": "number"}
+    new = days.value("SELECT 100 * avg((month > 7)::integer) FROM days WHERE id >= 210")
+    assert why["month"] == f"{new:.0f}% of the rows for validation have a value that no training row has"
+    assert set(why) == {"month"}
+    wished, why = kinds(days, split_at="day", validation=0.3, prepare='{"month": "category", "integer": "category"}')
+    assert (wished, why) == (USUAL, {})
+
+
+def test_the_rows_of_another_table_change_the_decision_too(days: Lab) -> None:
+    became, why = kinds(days, validation_table="next_days")
+    assert became == {**USUAL, "weekday": "number"} and why["weekday"].startswith("50% of the rows")
+    with pytest.raises(psycopg2.Error, match=r"weekday \(text now, integer in training\)"):
+        kinds(days, validation_table="days_in_words")
+
+
+def test_a_window_of_few_numbers_follows_the_same_rule(days: Lab) -> None:
+    became, why = kinds(days, sequence='{"order": "day", "length": 3}', validation=0.3)
+    assert became == {**USUAL, "month": "number"} and set(why) == {"month"}
+
+
+# -- texts -------------------------------------------------------------------------------------------------------
+
+
+def test_ids_and_length_of_words_follow_the_texts(lab: Lab) -> None:
+    draw = random.Random(4)
+    texts = [" ".join(f"w{int(draw.paretovariate(0.35))}" for _ in range(draw.randrange(4, 60))) for _ in range(3000)]
+    texts = [text.replace(" ", ", ") if place % 3 else text for place, text in enumerate(texts)] + [None] * 50
+    lab.table("essays", {"essay": "text", "y": "text"}, [(text, "ab"[place % 2]) for place, text in enumerate(texts)])
+
+    def prepared(**more: Any) -> tuple[int, int]:
+        lab("DROP TABLE IF EXISTS essays_p, essays_p_summary")
+        named = "".join(f", {name} => %s" for name in more)
+        lab(f"SELECT pack('essays', 'essays_p', 'y', validation => 0, seed => 1{named})", *more.values())
+        ((found,),) = lab("SELECT parameters FROM prepared_columns('essays_p') WHERE NOT is_target")
+        return found["length"], found["ids"]
+
+    divided = [re.findall("[a-z0-9]+", text) for text in texts if text]
+    longest = sorted(map(len, divided))[math.ceil(0.95 * len(divided)) - 1]
+    counted = Counter(word for words in divided for word in words)
+    several = sum(count > 1 for count in counted.values())
+    assert 48 < longest <= 64 and 2000 < several <= 4000
+    assert prepared() == (64, 4000)
+    assert prepared(prepare='{"essay": {"as": "words", "length": 10}}') == (10, 4000)
+    assert prepared(prepare='{"text": {"as": "words", "ids": 50}, "y": "category"}') == (64, 50)
+    lab("INSERT INTO essays SELECT essay || ' w1 ' || md5(essay), y FROM essays WHERE essay > 'w1, w5' LIMIT 100")
+    assert prepared() == (64, 4000)  # a few more rows change nothing
+    more = [" ".join(f"w{int(draw.paretovariate(0.35))}" for _ in range(draw.randrange(4, 60))) for _ in range(12_000)]
+    lab.table("more", {"essay": "text"}, [(text,) for text in more])
+    lab("INSERT INTO essays SELECT essay, 'a' FROM more")
+    counted.update(word for text in more for word in text.split())
+    assert 4000 < sum(count > 1 for count in counted.values()) <= 8000
+    assert prepared() == (64, 8000)  # a sample of the rows tells

@@ -23,7 +23,7 @@ from .. import copied_rows
 from ..checked_arguments import CheckedColumns, family_of, hash_of_rows
 from ..rows import unusable, variables
 from ..rows.preparation import SourceVariable, applied
-from . import identifying_columns, leaks, sample, statistics, targets
+from . import identifying_columns, leaks, new_values, sample, statistics, targets, texts
 from .statistics import Looked
 
 
@@ -39,9 +39,12 @@ class Prepared:
     rows: int
 
 
-def prepared(db: Database, training: Relation, asked: CheckedColumns, *, copies: bool) -> Prepared:
+def prepared(
+    db: Database, training: Relation, others: Relation | None, asked: CheckedColumns, *, later: bool, copies: bool
+) -> Prepared:
     """What the columns become, as the training rows ask for.
 
+    ``others``: the rows for validation.  ``later``: they come after the rows for training.
     ``copies``: whether the sample may be a copy, which the caller drops.
     """
     looked: list[Looked] = []
@@ -84,6 +87,9 @@ def prepared(db: Database, training: Relation, asked: CheckedColumns, *, copies:
     found = both[: len(looked)]
     outs = _outputs(db, training, asked, goals, both[len(looked) :])
     identifying_columns.note(db, training, found, asked)
+    if others is not None:
+        new_values.note(db, others, later, found, asked)
+    texts.note(db, some, total["rows"], found, asked)
     decided: list[tuple[str, Feature]] = []
     past_targets = {column.name for column in asked.targets}
     for one in found:
@@ -94,12 +100,13 @@ def prepared(db: Database, training: Relation, asked: CheckedColumns, *, copies:
         else:
             decided.append((one.name, became))
             _require_known(db, one, became)
-            if one.name not in asked.wishes and (one.is_key or one.identifies):
+            if not asked.wishes.get(one.name, NOTHING).names_column and (one.is_key or one.identifies):
                 db.notice(
                     f"the input '{one.name}' identifies rows, and seldom says anything about other rows; leave it out"
                     " of inputs unless you mean it"
                 )
     _tell(db, decided, ignored, found)
+    new_values.tell(db, [one for one in found if one.name not in ignored], asked)
     if not decided and not arrays and not pixels:
         raise BadData(f"{training.text} has no column that can be an input.", hint="See the notices above.")
     by_column = {column.name: column for column in asked.inputs}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cerebro_db.core.packing import identifiers
-from cerebro_db.core.packing.columns import Found
+from cerebro_db.core.packing.columns import NOTHING, Found
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 from cerebro_db.core.sql_types import INTEGERS
 
@@ -20,7 +20,7 @@ def note(db: Database, training: Relation, found: Sequence[Found], asked: Checke
     looked = [
         one
         for one in found
-        if one.name not in asked.wishes
+        if not asked.wishes.get(one.name, NOTHING).names_column
         and not one.is_key
         and one.filled
         and (one.name in asked.keys_below or one.may_identify)
