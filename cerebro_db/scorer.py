@@ -539,20 +539,24 @@ class Scorer:
         self.preparation = RowPreparation(json.loads(metadata["preparation"]))
         self.model = NumpyModel(json.loads(metadata["architecture"]), json.loads(metadata["layers"]), tensors)
 
-    def predict(self, rows: Iterable[Any], calibrated: bool = False) -> dict[str, Array]:
+    def predict(self, rows: Iterable[Any], calibrated: bool | None = None) -> dict[str, Array]:
         """By target: a number for each row, or a probability for each row and class.
 
-        ``calibrated``: the probabilities that ``cerebro.predict(…, calibrated => true)`` gives.
+        ``calibrated``: as in ``cerebro.predict``; by default where that has lowered the log loss.
         """
         if calibrated:
             self._require_classes()
-        found = self._computed(self.preparation.inputs(rows))
+        return self._computed(self.preparation.inputs(rows), calibrated)
+
+    def _computed(self, inputs: Mapping[str, Array], calibrated: bool | None = None) -> dict[str, Array]:
+        found = self._of_model(inputs)
         for output in self.preparation.document["outputs"]:
-            if calibrated and output["classes"] is not None:
+            kept = output.get("calibration") or {}
+            if output["classes"] is not None and (calibrated or calibrated is None and kept.get("gain", 0) > 0):
                 found[output["name"]] = _tempered(found[output["name"]], self._calibration(output)["temperature"])
         return found
 
-    def _computed(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    def _of_model(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         outputs, found = self.model(inputs), {}
         for output in self.preparation.document["outputs"]:
             values, classes = outputs[output["output"]], output["classes"]
@@ -635,7 +639,7 @@ class Scorer:
 
         ``thresholds``: the class that ``cerebro.predict(…, thresholds => true)`` decides for.
         """
-        return self.labels_of(self.predict(rows, calibrated=thresholds), thresholds)
+        return self.labels_of(self.predict(rows, calibrated=thresholds or None), thresholds)
 
     def labels_of(self, predicted: Mapping[str, Array], thresholds: bool = False) -> dict[str, list[Any]]:
         """The labels for what ``predict`` returned; with thresholds, for calibrated probabilities."""
@@ -1205,14 +1209,14 @@ def main() -> None:
         description="Predicts the rows of the standard input, which has a JSON object in each line."
     )
     parser.add_argument("file", help="a file of safetensors that cerebro export has written")
-    parser.add_argument("--calibrated", action="store_true", help="calibrated probabilities")
+    parser.add_argument("--calibrated", action=argparse.BooleanOptionalAction, help="calibrated probabilities")
     parser.add_argument("--thresholds", action="store_true", help="the class by the thresholds that were kept")
     parser.add_argument("--coverage", type=float, help="of intervals around numbers, such as 0.9")
     given = parser.parse_args()
     try:
         scorer = Scorer(given.file)
         rows = [json.loads(line) for line in sys.stdin if line.strip()]
-        values = scorer.predict(rows, calibrated=given.calibrated or given.thresholds)
+        values = scorer.predict(rows, calibrated=given.thresholds or given.calibrated)
         labels = scorer.labels_of(values, given.thresholds)
         intervals = {} if given.coverage is None else scorer.intervals_of(values, given.coverage)
     except (CannotScore, OSError, json.JSONDecodeError) as error:

@@ -293,7 +293,8 @@ _TABLE = (
         type=str,
         what="""best keeps the state of the epoch with the best objective of each model, beside its last state. The
         model tables of the fit get the best one; cerebro.materialize makes tables of either. Of equal values the
-        earlier epoch is best. Each model takes up to half as much disk space more.""",
+        earlier epoch is best. With folds, it is the epoch with the best mean over the folds. Each model takes up to
+        half as much disk space more.""",
         when="best, when models may overfit: the last epoch need not be the best.",
         default=LAST,
         choices=(LAST, BEST),

@@ -212,11 +212,29 @@ WITH fact AS (
                 WHEN keep = 'best' THEN kept[2]
                 ELSE latest[2]
            END AS objective_value,
+           keep,
+           -- With folds that say which epoch is best: that epoch, so far, of the model on all rows.
+           (max(CASE WHEN keep = 'best' AND fold IS NULL AND parent IS NULL THEN kept END)
+                OVER (PARTITION BY run, owner, configuration, group_number))[1] AS common_epoch,
            CASE WHEN asked IS NULL THEN CASE WHEN validation_table IS NULL THEN least_trained ELSE least_validated END
                 WHEN direction = 'max' THEN ARRAY[most[1], -most[2]]
                 ELSE least
            END AS best
       FROM joined
+), aligned AS (
+    -- The models of folds are compared after the same epoch.
+    SELECT run, owner, model, configuration, visits, parent, hops, trained, validated, trouble, stop,
+           weights, engine, metric_name, rung, fold, group_number, group_value, has_failed,
+           architecture, parameters, chosen, epochs, segments, source_table, model_table, run_name,
+           own, asked, objective, sign, best, keep,
+           CASE WHEN fold > 0 AND parent IS NULL AND common_epoch IS NOT NULL
+                THEN (SELECT max(o.value)
+                        FROM cerebro_internal._visible_objective o
+                       WHERE o.run = told.run AND o.owner = told.owner AND o.model = told.model
+                         AND o.epoch = told.common_epoch)
+                ELSE objective_value
+           END AS objective_value
+      FROM told
 ), folded AS (
     -- Of each configuration and group, the figures of the folds. A copy of a model is none of them: it goes on from a state.
     SELECT told.*,
@@ -231,12 +249,17 @@ WITH fact AS (
                AS evaluated,
            avg(validated[2]) FILTER (WHERE fold > 0 AND parent IS NULL) OVER configuration AS loss,
            avg(validated[3]) FILTER (WHERE fold > 0 AND parent IS NULL) OVER configuration AS metric
-      FROM told
+      FROM aligned told
     WINDOW configuration AS (PARTITION BY run, owner, configuration, group_number)
 ), figured AS (
     SELECT f.*,
-           CASE WHEN NOT (has_folds AND on_all_rows) THEN objective_value WHEN valued = folds THEN mean END AS value,
-           CASE WHEN has_folds AND on_all_rows AND valued = folds THEN spread END AS spread_of_folds,
+           CASE WHEN NOT (has_folds AND on_all_rows) OR keep = 'best' THEN objective_value
+                WHEN valued = folds THEN mean
+           END AS value,
+           CASE WHEN has_folds AND on_all_rows AND valued = folds AND (keep IS DISTINCT FROM 'best'
+                                                                       OR objective_value IS NOT NULL)
+                THEN spread
+           END AS spread_of_folds,
            CASE WHEN NOT (has_folds AND on_all_rows) THEN validated[2] WHEN evaluated = folds THEN loss END
                AS validation_loss,
            CASE WHEN NOT (has_folds AND on_all_rows) THEN validated[3] WHEN evaluated = folds THEN metric END
@@ -348,9 +371,11 @@ COMMENT ON COLUMN cerebro.leaderboard.objective IS
 COMMENT ON COLUMN cerebro.leaderboard.objective_value IS
 'Value of the objective in the epoch whose state the model tables get: the latest one, or with the option keep => best the '
 'best one. NULL: no epoch has a value yet. In a run with folds, of a model on all rows (of the group), the mean over the '
-'folds; NULL: not every fold has a value.';
+'folds; NULL: not every fold has a value. With folds and keep => best, all models of a configuration have their values after '
+'one epoch: that with the best mean.';
 COMMENT ON COLUMN cerebro.leaderboard.best_epoch IS
-'Epoch with the best value of the objective so far; of equal values the earlier epoch.';
+'Epoch with the best value of the objective so far; of equal values the earlier epoch. In a run with folds and keep => best, '
+'of a model on all rows, that with the best mean over the folds; of a model of a fold, its own.';
 COMMENT ON COLUMN cerebro.leaderboard.best_value IS 'Value of the objective in best_epoch.';
 COMMENT ON COLUMN cerebro.leaderboard.parent IS
 'Number of the model from whose state the model began; NULL: it began from a state of its own.';
@@ -460,8 +485,12 @@ CREATE OR REPLACE VIEW cerebro.groups WITH (security_barrier) AS
 WITH judge AS (
     -- The models that say how good the best configuration is on all rows: that on all rows, or those of its folds.
     SELECT run, owner, model, best AS configuration, best_epoch
-      FROM (SELECT run, owner, model, configuration, rank, fold, parent, best_epoch, count(fold) OVER of_run AS folds,
-                   max(CASE WHEN rank = 1 THEN configuration END) OVER of_run AS best
+      FROM (SELECT run, owner, model, configuration, rank, fold, parent, count(fold) OVER of_run AS folds,
+                   max(CASE WHEN rank = 1 THEN configuration END) OVER of_run AS best,
+                   -- Models of folds are compared after the epoch that is best in their mean.
+                   COALESCE(max(CASE WHEN fold IS NULL AND parent IS NULL THEN best_epoch END)
+                                OVER (PARTITION BY run, owner, configuration),
+                            best_epoch) AS best_epoch
               FROM cerebro_internal._leaderboard
              WHERE group_number IS NULL
             WINDOW of_run AS (PARTITION BY run, owner)) b

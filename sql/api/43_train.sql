@@ -34,5 +34,5 @@ how the decisions are made.
 - budget: how long the call may take, for instance 2 hours; or limits as in cerebro.fit. It counts
   from the start of the call, but training has at least a tenth of it. Visits that have begun are completed, and at least one
   model completes an epoch. NULL: no limit.
-- options: as in cerebro.fit; keep is best (with folds: last), unless it says otherwise.
+- options: as in cerebro.fit; keep is best, unless it says otherwise.
 - the other arguments: as in cerebro.fit.';

@@ -73,7 +73,7 @@ CREATE OR REPLACE FUNCTION cerebro.predict(
     configuration integer DEFAULT NULL,
     top           integer DEFAULT 1,
     coverage      double precision DEFAULT NULL,
-    calibrated    boolean DEFAULT false,
+    calibrated    boolean DEFAULT NULL,
     thresholds    boolean DEFAULT false,
     probability_of text   DEFAULT NULL
 ) RETURNS TABLE (key_value text, target text, value double precision, class text, probability double precision,
@@ -110,7 +110,8 @@ query with the names of the training columns; they are prepared as in training.
   the run; without an objective, the one with the lowest loss, on the validation table if there was one.
 - top: how many classes of each row, the most probable first.
 - coverage: the part of all values that lie from lower to upper, for instance 0.9. NULL: no intervals.
-- calibrated: true returns calibrated probabilities.
+- calibrated: true returns calibrated probabilities, false those of the model. NULL: calibrated ones where cerebro.calibrate,
+  as cerebro.train calls it, has found that this lowers the log loss of rows that the calibration has not seen.
 - thresholds: true decides the class by the thresholds that are kept with the model: class and rank can differ from those by
   probability alone. The probabilities are calibrated.
 - probability_of: a class, or several separated by commas: returns these classes with their probabilities in each row,
@@ -129,7 +130,7 @@ CREATE OR REPLACE FUNCTION cerebro.predict_into(
     configuration integer DEFAULT NULL,
     top           integer DEFAULT 1,
     coverage      double precision DEFAULT NULL,
-    calibrated    boolean DEFAULT false,
+    calibrated    boolean DEFAULT NULL,
     thresholds    boolean DEFAULT false,
     probability_of text   DEFAULT NULL,
     keep          text    DEFAULT NULL
@@ -212,7 +213,7 @@ call replaces what the first one has kept of a target. Only the owner of the mod
 - A number: quantiles of the errors (split conformal prediction). Half of 400 or more rows say how large the errors are for
   small and for large predictions. interval_width: the mean width of the intervals of a level.
 - A class: one temperature for all probabilities, which leaves their order as it is, and thresholds of the classes.
-  log_loss, ece (the expected calibration error), mean f1 and balanced_accuracy say what they change.
+  log_loss, the same cross-validated, ece (the expected calibration error), mean f1 and balanced_accuracy say what they change.
 - model_table: the table of trained models.
 - query: a query that returns rows with the inputs and the target, or the name of a table, which may be packed. NULL: the
   rows that the run took for validation. They have chosen the best model and the best epoch, so its errors on them are

@@ -5,7 +5,7 @@
 
 CREATE OR REPLACE FUNCTION cerebro_internal._judging(
     function text, model_table text, query text, target text, key text, wanted text, configuration integer,
-    bins integer DEFAULT 1, coverage double precision DEFAULT NULL, calibrated boolean DEFAULT false,
+    bins integer DEFAULT 1, coverage double precision DEFAULT NULL, calibrated boolean DEFAULT NULL,
     thresholds boolean DEFAULT false
 ) RETURNS TABLE (rows_query text, row_key text, of_target text, class text, null_is_class boolean, classes integer)
 LANGUAGE plpython3u AS $py$
@@ -22,7 +22,7 @@ CREATE OR REPLACE FUNCTION cerebro.evaluate(
     target        text    DEFAULT NULL,
     configuration integer DEFAULT NULL,
     coverage      double precision DEFAULT NULL,
-    calibrated    boolean DEFAULT false,
+    calibrated    boolean DEFAULT NULL,
     thresholds    boolean DEFAULT false
 ) RETURNS TABLE (metric text, value double precision, baseline double precision)
 LANGUAGE plpython3u
@@ -147,7 +147,7 @@ and as how many it is predicted. Rows whose target is NULL are left out, unless 
 
 CREATE OR REPLACE FUNCTION cerebro_internal._scored(
     function text, model_table text, query text, class text, target text, configuration integer, bins integer DEFAULT 1,
-    calibrated boolean DEFAULT false
+    calibrated boolean DEFAULT NULL
 ) RETURNS TABLE (positive integer, probability double precision)
 LANGUAGE plpgsql
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $$
@@ -219,7 +219,7 @@ CREATE OR REPLACE FUNCTION cerebro.calibration(
     bins          integer DEFAULT 10,
     target        text    DEFAULT NULL,
     configuration integer DEFAULT NULL,
-    calibrated    boolean DEFAULT false
+    calibrated    boolean DEFAULT NULL
 ) RETURNS TABLE (bin integer, predicted double precision, actual double precision, count bigint)
 LANGUAGE sql AS $sql$
 SELECT b.bin, avg(b.probability), avg(b.positive)::double precision, count(*)
@@ -359,7 +359,7 @@ With at most 10 columns, the contributions in few rows are exact. In many rows t
 number, 0.02 of the standard deviation of its predictions. With more columns they are estimates; the fewer rows a call
 explains, the more exact they are. Two calls return the same numbers.
 
-What is explained is the number, or the probability of a class as cerebro.predict returns it, without calibration. An
+What is explained is the number, or the probability of a class as cerebro.predict returns it. An
 array, an image, or the values of a column in all rows of a window count as one column. value is NULL if it takes more
 than 400 bytes as stored. Models of groups explain each row by the model of its group.
 

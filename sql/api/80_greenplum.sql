@@ -37,7 +37,7 @@ BEGIN
     EXECUTE $sql$
         CREATE OR REPLACE FUNCTION cerebro.predict(
             model_table text, query text, key text DEFAULT NULL, configuration integer DEFAULT NULL,
-            top integer DEFAULT 1, coverage double precision DEFAULT NULL, calibrated boolean DEFAULT false,
+            top integer DEFAULT 1, coverage double precision DEFAULT NULL, calibrated boolean DEFAULT NULL,
             thresholds boolean DEFAULT false, probability_of text DEFAULT NULL
         ) RETURNS TABLE (key_value text, target text, value double precision, class text, probability double precision,
                          rank integer, lower double precision, upper double precision, forecast_for text)

@@ -377,6 +377,21 @@ def test_the_scorer_applies_the_calibration(
         told = cerebro.predict("moods", query, "id", 1, thresholds=True)
         assert decided == [one.label for one in sorted(told, key=lambda one: int(one.key_value))]
         assert decided != classes.labels(rows)["mood"]
+        # Where the temperature has lowered the log loss of new rows, it is used unless a call says otherwise.
+        for gain, usual in (("0", plain), ("0.1", found)):
+            cerebro.rows(f"UPDATE moods_info SET calibration = jsonb_set(calibration, '{{targets,0,gain}}', '{gain}')")
+            made = cerebro.export("moods", tmp_path / f"{gain}.safetensors", 1)
+            assert made.difference < 1e-5  # from the predictions of the model itself
+            classes = Scorer(made.path)
+            assert np.allclose(classes.predict(rows)["mood"], usual, atol=1e-6)
+            assert np.allclose(classes.predict(rows, calibrated=False)["mood"], plain, atol=1e-6)
+            told = cerebro.predict("moods", query, "id", 1, top=3)
+            expected = {(int(one.key_value), one.label): one.probability for one in told}
+            for row, chances in zip(rows, usual):
+                assert list(chances) == pytest.approx([expected[row["id"], label] for label in labels], abs=1e-5)
+            (explained,) = classes.explain(rows[:1], rows[1:5])["mood"]
+            assert explained["prediction"] == pytest.approx(max(usual[0]), abs=1e-6)
+        made = cerebro.export("incomes", tmp_path / "z.safetensors", scorer=True)
         command = [sys.executable, str(made.beside[0]), str(made.path), "--coverage", "0.8"]
         lines = "\n".join(json.dumps(row) for row in rows[:3])
         done = subprocess.run(command, input=lines, capture_output=True, text=True, check=True)
@@ -592,6 +607,10 @@ def test_the_scorer_computes_what_train_leaves(cerebro: Cerebro, tmp_path: Path,
             chances = {(_id(one), one.label): one.probability for one in told}
             expected = np.array([[chances[row["id"], label] for label in classes] for row in rows])
             assert scorer.predict(rows, calibrated=True)[target] == pytest.approx(expected, abs=1e-5)
+            told = cerebro.predict(table, query, "id", key, 10)
+            chances = {(_id(one), one.label): one.probability for one in told}
+            expected = np.array([[chances[row["id"], label] for label in classes] for row in rows])
+            assert scorer.predict(rows)[target] == pytest.approx(expected, abs=1e-5)
             decided = cerebro.predict(table, query, "id", key, thresholds=True)
             assert scorer.labels(rows, thresholds=True)[target] == [one.label for one in sorted(decided, key=_id)]
 

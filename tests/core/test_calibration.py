@@ -119,6 +119,37 @@ def test_extreme_rows_give_a_temperature_within_bounds() -> None:
         codec.decode(Classes, {"rows": 9, "temperature": found, "weights": None}, "it")
 
 
+@pytest.mark.parametrize(("sharpness", "helps"), [(1.6, True), (0.6, True), (1.0, False)])
+def test_the_gain_is_that_of_rows_that_the_temperature_does_not_know(sharpness: float, helps: bool) -> None:
+    found, told = [], []
+    for seed in range(20):
+        probabilities, actual = drawn(seed, 400, 3, sharpness)
+        more, actual_of_more = drawn(seed + 1000, 4000, 3, sharpness)
+        kept, lines = calibration.of_classes(probabilities, actual, ["a", "b", "c"], None)
+        before, elsewhere = {name: rest for name, *rest in lines}["log_loss cross-validated"]
+        found.append(kept.gain)
+        after = calibration.log_loss([calibration.tempered(row, kept.temperature) for row in more], actual_of_more)
+        told.append((1 - elsewhere / before, 1 - after / calibration.log_loss(more, actual_of_more)))
+    promised, true = np.mean(told, axis=0)
+    assert promised == pytest.approx(true, abs=0.01), "the gain is that of new rows"
+    assert sum(one > 0 for one in found) >= 19 if helps else sum(one > 0 for one in found) <= 4
+
+
+@pytest.mark.parametrize(("rows", "wrong"), [(60, 20), (400, 0), (400, 9)])
+def test_few_rows_and_few_mistakes_have_no_sure_gain(rows: int, wrong: int) -> None:
+    actual = [0] * rows
+    probabilities = [[0.1, 0.9] if row < wrong else [0.7, 0.3] for row in range(rows)]
+    temperature = calibration.temperature_of(probabilities, actual)
+    elsewhere, gain = calibration.loss_without_cheating(probabilities, actual, temperature)
+    assert elsewhere < 0.97 * calibration.log_loss(probabilities, actual), "it looks like a gain"
+    assert gain == 0.0
+
+
+def test_one_row_has_no_gain() -> None:
+    assert calibration.loss_without_cheating([[0.4, 0.6]], [1], 0.05)[1] == 0.0
+    assert calibration.loss_without_cheating([[0.0, 1.0]] * 3, [1] * 3, 1.0) == (0.0, 0.0)
+
+
 # -- decisions ---------------------------------------------------------------------------------------------------
 
 
@@ -180,7 +211,7 @@ def test_a_document_is_read_as_it_was_written(rows: int, classes: int) -> None:
     predicted = [numbers.gauss(0, 1) for _ in range(rows)]
     kept = {
         "n": calibration.errors_of(predicted, [numbers.gauss(0, 1) for _ in predicted]),
-        "c": Classes(rows, 1.5, tuple(numbers.random() + 0.1 for _ in range(classes))),
+        "c": Classes(rows, 1.5, tuple(numbers.random() + 0.1 for _ in range(classes)), rows % 3 / 10),
     }
     text = json.dumps(calibration.to_json(kept))
     assert calibration.read(json.loads(text), {"n": None, "c": classes}, "it") == kept

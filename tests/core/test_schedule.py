@@ -774,3 +774,56 @@ def test_a_thousand_models_are_no_burden():
     started = time.process_time()
     orchestrator.run(schedule, Clock(lambda unit: costs[unit.model]))
     assert time.process_time() - started < 10
+
+
+@quick
+@given(seeds, st.integers(1, 4), st.integers(1, 4), st.integers(1, 3))
+def test_a_model_that_folds_judge_begins_an_epoch_when_they_have_ended_it(seed, folds, segments, epochs):
+    """Whatever order they begin in, fail or are restored in; and nothing waits for ever."""
+    chance = random.Random(seed)
+    numbers = [(None, 1), *((fold, fold + 1) for fold in range(1, folds + 1))]
+    judged = [
+        ModelPlan(number, number, fold=fold, judged="1", judges=0 if fold else folds, evaluated=fold is not None)
+        for fold, number in numbers
+    ]
+    chance.shuffle(judged)
+    parts = {"validation": {0: 0}}
+    plan = Plan(seed=seed, models=tuple(judged), segments=segments, epochs=epochs, evaluations=parts, evaluate_every=1)
+    schedule, busy = Schedule(plan), []
+    stopped = chance.choice([None, 2])
+    while not schedule.finished:
+        idle = [segment for segment in range(segments) if segment not in schedule.busy]
+        for segment in chance.sample(idle, len(idle)):
+            unit = schedule.take(segment)
+            if unit is None:
+                continue
+            busy.append(unit)
+            if unit.model == 1:
+                assert all(
+                    schedule.progress[number].epochs >= unit.epoch or schedule.progress[number].status is Status.FAILED
+                    for _, number in numbers[1:]
+                )
+        assert busy, "a model waits for ever"
+        unit = busy.pop(chance.randrange(len(busy)))
+        if unit.model == stopped:
+            schedule.failed(unit, "gone", try_again=False)
+        else:
+            schedule.succeeded(unit)
+        if chance.random() < 0.2 and not busy:  # a driver goes on from the log
+            after = Schedule(plan)
+            for number, mine in chance.sample(sorted(schedule.progress.items()), len(schedule.progress)):
+                if mine.status is Status.FAILED:
+                    after.give_up(number, "gone")
+                    continue
+                evaluated = [(epoch, "validation", 0) for epoch in range(1, mine.epochs + 1)]
+                after.restore(number, mine.hops, evaluated)
+            schedule = after
+    assert schedule.progress[1].epochs == epochs
+
+
+def test_a_model_waits_for_folds_that_are_not_added_yet_unless_nothing_is_to_judge_it():
+    whole = ModelPlan(1, 0, judged="1", judges=1)
+    schedule = Schedule(Plan(seed=1, models=(whole,), segments=1, epochs=1))
+    assert schedule.take(0) is None and schedule.trainable() == []
+    schedule.wait_for_no_judges()
+    assert schedule.take(0) == Train(1, 1, 1, 0)

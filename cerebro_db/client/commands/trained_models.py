@@ -32,7 +32,10 @@ JudgedRows = Annotated[
 Coverage = Annotated[
     float | None, typer.Option(help="Intervals that hold this part of all values.", show_default=False)
 ]
-Probabilities = Annotated[bool, typer.Option("--calibrated", help="Calibrated probabilities.")]
+Probabilities = Annotated[
+    bool | None,
+    typer.Option("--calibrated/--no-calibrated", help="Calibrated probabilities.", show_default=False),
+]
 Thresholds = Annotated[bool, typer.Option("--thresholds", help="Decide classes by the thresholds that are kept.")]
 
 
@@ -205,7 +208,7 @@ def evaluate(
     target: Annotated[str | None, typer.Option(help="Which one of several targets.", show_default=False)] = None,
     configuration: Configuration = None,
     coverage: Coverage = None,
-    calibrated: Probabilities = False,
+    calibrated: Probabilities = None,
     thresholds: Thresholds = False,
     json: Json = False,
 ) -> None:
@@ -246,7 +249,7 @@ def predict(
     configuration: Configuration = None,
     top: Annotated[int, typer.Option(min=1, help="How many classes of each row.")] = 1,
     coverage: Coverage = None,
-    calibrated: Probabilities = False,
+    calibrated: Probabilities = None,
     thresholds: Thresholds = False,
     probability_of: Annotated[
         str | None, typer.Option(metavar="CLASS", help="The probability of this class in each row.", show_default=False)

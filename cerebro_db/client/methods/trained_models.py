@@ -84,7 +84,7 @@ class ModelMethods(DatabaseClient):
         top: int = 1,
         *,
         coverage: float | None = None,
-        calibrated: bool = False,
+        calibrated: bool | None = None,
         thresholds: bool = False,
         probability_of: str | None = None,
     ) -> RowList[Prediction]:
@@ -106,7 +106,7 @@ class ModelMethods(DatabaseClient):
         top: int = 1,
         *,
         coverage: float | None = None,
-        calibrated: bool = False,
+        calibrated: bool | None = None,
         thresholds: bool = False,
         probability_of: str | None = None,
         keep: str | Sequence[str] | None = None,
@@ -140,7 +140,7 @@ class ModelMethods(DatabaseClient):
         configuration: int | None = None,
         *,
         coverage: float | None = None,
-        calibrated: bool = False,
+        calibrated: bool | None = None,
         thresholds: bool = False,
     ) -> Evaluation:
         """The metrics of a model by name, on the rows of a query; without one, on the run's rows for validation. The

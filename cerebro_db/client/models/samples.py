@@ -107,7 +107,8 @@ def of_table(
     most = max(len(output["classes"] or [1]) for output in document["outputs"])
     numbered = stored.named.has_key and not stored.is_registered  # a version has no configuration to choose
     said = transaction.rows(
-        "SELECT key_value::integer, target, value, class, probability FROM cerebro.predict(%s, %s, %s, %s, %s)",
+        "SELECT key_value::integer, target, value, class, probability FROM cerebro.predict(%s, %s, %s, %s, %s,"
+        " calibrated => false)",
         (stored.table.quoted, query, KEY, stored.configuration if numbered else None, most),
     )
     expected = {}

@@ -86,7 +86,10 @@ class Deciding:
         """
         if self.budget.least_epochs is None or not self._reached() or not self._lacks():
             return None
-        return max(self.schedule.trainable(), key=self.schedule.advance, default=None)
+        self.schedule.wait_for_no_judges()
+        progress, trainable = self.schedule.progress, self.schedule.trainable()
+        useful = [model for model in trainable if not progress[model].plan.is_judge]
+        return max(useful, key=self.schedule.advance, default=None)
 
     def hops_left(self) -> int | None:
         return None if self.budget.hops is None else max(0, self.budget.hops - self.schedule.hops)
@@ -97,8 +100,11 @@ class Deciding:
         return self.budget.reached(self.ports.used(), self.schedule.hops, self.schedule.visit_seconds)
 
     def _lacks(self) -> bool:
-        trained = (one.epochs for one in self.schedule.progress.values() if one.status is not Status.FAILED)
-        return self.budget.lacks(max(trained, default=0))
+        every = self.schedule.progress.values()
+        useful = [one for one in every if not one.plan.is_judge]
+        if len(useful) < len(every) and not any(one.status is Status.ACTIVE for one in useful):
+            return False  # what still trains says only how good models are that have ended
+        return self.budget.lacks(max((one.epochs for one in useful if one.status is not Status.FAILED), default=0))
 
     def attend(self) -> None:
         """Make every decision that can be made at this moment: one may make way for another."""

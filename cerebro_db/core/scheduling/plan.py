@@ -32,6 +32,9 @@ class ModelPlan:
     jointly: tuple[int, ...] = ()
     fold: int | None = None  # the fold that it does not train on
     evaluated: bool = True  # whether it is in the evaluations of the plan
+    # The configuration, and its group, whose best epoch is the best in the mean over its folds; None: no folds say it.
+    judged: str | None = None
+    judges: int = 0  # of the model on all these rows: how many models of folds there are, or will be
     group_number: int | None = None  # the group on whose rows it trains
     starts_from: int | None = None  # the model whose stored state it reads in its first visit
     # Data set -> the parts of it that have rows for this model; None: all parts.
@@ -43,6 +46,11 @@ class ModelPlan:
     @property
     def on_all_rows(self) -> bool:
         return self.fold is None and self.group_number is None
+
+    @property
+    def is_judge(self) -> bool:
+        """Whether it is trained only to say how good each epoch of another model is."""
+        return self.judged is not None and self.fold is not None
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ These rules hold at any moment:
   that training would replace.
 * If the run has a policy that decides, the next epoch also waits for the decision about the last epoch.
 * A model whose stored state others start from does not train on before they have their first hop or have ended.
+* A model whose epochs are judged by the models of its folds begins an epoch when they have ended that epoch, or have
+  ended. So its own commit of the epoch can say whether the state is the best one.
 """
 
 from __future__ import annotations
@@ -64,6 +66,10 @@ class Schedule:
         # Models whose next visit waits until a replayed decision has copied their state, or others have read it.
         self._held: set[int] = set()
         self._readers: dict[int, set[int]] = {}  # model -> the active models that will start from its stored state
+        # The models of folds, and the model on all rows that waits for them, of those that folds judge.
+        self._judges: dict[str, set[int]] = {}
+        self._judged: dict[str, int] = {}
+        self._waits_for_judges = True
         self._ended: list[int] = []  # models on all rows that have ended since somebody asked
         self._waiting = [WaitingUnits() for _ in range(plan.segments)]  # the units of ModelProgress.waiting, by segment
         self._work = WorkLeft()  # of the active models
@@ -346,6 +352,12 @@ class Schedule:
             self._take_back(model)
             self._go_on(model)
 
+    def wait_for_no_judges(self) -> None:
+        """From now on models begin epochs that the models of their folds have not ended."""
+        if self._waits_for_judges:
+            self._waits_for_judges = False
+            self._let_go()
+
     def go_on(self, model: int) -> None:
         """A model that awaits a decision goes on without."""
         del self._awaiting[model]
@@ -399,12 +411,17 @@ class Schedule:
         order = self.plan.order_of(one)
         mine = self.progress[one.model] = ModelProgress(one, order, self.plan.epochs * len(order))
         self._highest_model = max(self._highest_model, one.model)
+        if one.judged is not None and one.is_judge:
+            self._judges.setdefault(one.judged, set()).add(one.model)
+        elif one.judged is not None:
+            self._judged[one.judged] = one.model
         if one.refused is not None:
             mine.status, mine.reason = Status.FAILED, one.refused
             self.failures += 1
             return
         self._becomes(one.model, Status.ACTIVE)
         self._go_on(one.model)
+        self._has_judged(one.model)
 
     def _extend(self, epochs: int) -> None:
         """All models that have neither failed nor been stopped train on until they have so many epochs."""
@@ -421,6 +438,7 @@ class Schedule:
         mine = self.progress[model]
         epoch, step = divmod(mine.hops, len(mine.order))
         mine.epochs = epoch if step else max(0, epoch - 1)
+        self._has_judged(model)
         if mine.under_way and not mine.plan.averages:
             return  # the same order goes on with this model
         ended = mine.status is Status.ACTIVE and step == 0 and epoch > 0
@@ -440,6 +458,7 @@ class Schedule:
         mine = self.progress[model]
         if mine.status is not Status.FAILED:  # else an evaluation may be missing
             mine.epochs = mine.hops // len(mine.order)
+            self._has_judged(model)
         if mine.status is Status.ACTIVE and self.undecided(model):
             self._awaiting[model] = mine.epochs
         else:
@@ -470,12 +489,32 @@ class Schedule:
             self._becomes(model, Status.FINISHED)
             self._replay.forget(model)
             self._let_go()
-        elif self._replay.holds(model, mine.hops) or self._readers.get(model):
+        elif self._replay.holds(model, mine.hops) or self._readers.get(model) or self._is_unjudged(mine):
             self._held.add(model)
         else:
             for hop in self.next_hops(model):
                 if hop not in mine.under_way:
                     self._offer(hop)
+
+    def _is_unjudged(self, mine: ModelProgress) -> bool:
+        """Whether models of its folds have yet to end the epoch that a model is to begin, or is in."""
+        if not mine.plan.judges or mine.plan.judged is None or not self._waits_for_judges:
+            return False
+        judges = [self.progress[number] for number in self._judges.get(mine.plan.judged, ())]
+        epoch = mine.hops // len(mine.order) + 1
+        return len(judges) < mine.plan.judges or any(
+            one.status is Status.ACTIVE and one.epochs < epoch for one in judges
+        )
+
+    def _has_judged(self, model: int) -> None:
+        """A model of a fold has ended an epoch: perhaps the model that waits for it goes on."""
+        plan = self.progress[model].plan
+        if plan.judged is None or not plan.is_judge:
+            return
+        waiting = self._judged.get(plan.judged)
+        if waiting in self._held:
+            self._held.discard(waiting)
+            self._go_on(waiting)
 
     def _let_go(self) -> None:
         """Models that need not be held any more go on."""

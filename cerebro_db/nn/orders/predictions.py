@@ -49,8 +49,14 @@ def _answers(
 
     def outputs(rows: Dataset) -> list[np.ndarray]:
         labels = order.best.labels if order.best else itertools.repeat(None)
+        corrected = order.best.calibrated if order.best and order.best.calibrated else itertools.repeat(None)
         values = _outputs(programs, order, rows, listen)[1]
-        return [probabilities(its, known).astype("f8") for its, known in zip(values, labels)]
+        return [
+            its if one is None else tempered(its, one.temperature)
+            for its, one in zip(
+                (probabilities(its, known).astype("f8") for its, known in zip(values, labels)), corrected
+            )
+        ]
 
     explained = explanations.explain(order.explanation, dataset, outputs)
     return ready, [(PredictedOutput(shape=[values.shape[1]]), values.astype("<f8", copy=False)) for values in explained]

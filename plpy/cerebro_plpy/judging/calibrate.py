@@ -97,15 +97,23 @@ def calibrate(
 
 
 WORDS = {"log_loss": "log loss", "ece": "calibration error"}
+CROSS_VALIDATED = "log_loss cross-validated"
 
 
-def in_words(told: Sequence[Mapping[str, Any]]) -> str:
-    """What a calibration has changed, in a line."""
+def in_words(told: Sequence[Mapping[str, Any]], by_default: Mapping[str, bool]) -> str:
+    """What a calibration has changed, in a line.  ``by_default``: the targets whose predictions it changes."""
     several = len({one["target"] for one in told}) > 1
     said = []
     for one in told:
         of = f" of {one['target']}" if several else ""
-        if one["measure"] in WORDS:
+        if one["measure"] == CROSS_VALIDATED and one["before"]:
+            less = 1 - one["after"] / one["before"]
+            said.append(
+                f"new rows{of} should have {less:.1%} less log loss by it, so predictions have calibrated probabilities"
+                if by_default.get(one["target"])
+                else f"it is not sure that new rows{of} would have less log loss by it, so predictions do without"
+            )
+        elif one["measure"] in WORDS:
             said.append(f"{WORDS[one['measure']]}{of} {short(one['before'])} before and {short(one['after'])} after it")
         elif one["measure"] == f"interval_width {COVERAGE:g}":
             said.append(f"intervals{of} with coverage {COVERAGE:g} are {short(one['after'])} wide on average")

@@ -23,6 +23,7 @@ from .. import platform
 from ..database import relations
 from ..database.access import Database
 from ..definitions.references import model_ref
+from ..models import calibrations
 from ..models.model_cache import read_model
 from ..models.trained import TrainedModel, class_labels
 from ..packing.packed import Packed
@@ -65,7 +66,8 @@ def explained(
     source, present = relations.of_query(db, query)
     keys = keys_and_outputs.key_columns(db, given.key, present, model.layout, source, "the query")
     rows = RowsOfGroups(source, present, "the query", keys)
-    best = keys_and_outputs.best_classes(model.layout.outputs, 1)
+    applied = calibrations.by_default(db, model) if model.grouped is None else None
+    best = keys_and_outputs.best_classes(model.layout.outputs, 1, applied)
     read, reading = by_group.reading_of(db, model, rows, best)
     elements, shown = _columns(model.layout), _shown(reading)
     background = _background(db, model, given.background, kept, query)
@@ -114,7 +116,7 @@ def of_packed_rows(
     if not numbers:
         return [[] for _ in outputs]
     explanation = Explanation(list(elements.values()), [None] * len(outputs), *_of_packed_table(db, test))
-    best = keys_and_outputs.best_classes(outputs, 1)
+    best = keys_and_outputs.best_classes(outputs, 1, calibrations.by_default(db, model))
     order = trainers.order_of(model, model.version(db), packed_rows.inputs(test.layout), best)
     with (
         trainers.own_segment(db, model.memory_mb, sealed=model.tables.must_seal(db)) as (mine, _),

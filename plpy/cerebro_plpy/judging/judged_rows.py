@@ -44,7 +44,7 @@ class JudgingArguments:
     configuration: int | None = None
     bins: int | None = 1
     coverage: float | None = None  # as in cerebro.predict
-    calibrated: bool | None = False
+    calibrated: bool | None = None
     thresholds: bool | None = False
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Iterable, Sequence
@@ -36,18 +37,18 @@ MOST_EXPLAINED = 3 * EXAMPLES * MOST_TARGETS  # rows: all examples
 def document(db: Database, model: TrainedModel, table: str) -> Json:
     """``targets``: what is predicted for the rows of a packed table; ``examples``: of each target, rows to look at."""
     judged = [one for one in model.layout.outputs if not _is_array(one)][:MOST_TARGETS]
-    kept = calibrations.of_model(db, model)
+    kept, applied = calibrations.of_model(db, model), calibrations.by_default(db, model) or calibrations.Applied()
     read = samples.of_packed_table(db, model, table, judged, time.monotonic() + SECONDS)
     test = packed.read(db, table, argument="query")
-    chosen = [_examples(sample) for _, sample in read]
+    shown = [_as_predicted(sample, applied) for _, sample in read]
+    chosen = [_examples(sample) for sample in shown]
     numbers = {number for sorts in chosen for _, places in sorts for number in places}
     rows = {
         number: originals.of_row(test.layout, values)
         for number, values in packed_rows.inputs_of_rows(db, test, numbers)
     }
     targets = []
-    for (variable, sample), sorts in zip(read, chosen):
-        judge = _of_numbers if sample.labels is None else _of_classes
+    for (variable, plain), sample, sorts in zip(read, shown, chosen):
         targets.append({
             "target": variable.name,
             "labels": sample.labels,
@@ -57,7 +58,11 @@ def document(db: Database, model: TrainedModel, table: str) -> Json:
                 {"metric": one.metric, "value": one.value, "baseline": one.baseline}
                 for one in evaluating.of_sample(db, sample, calibrations.Applied(), covers=False)
             ],
-            **judge(sample, kept.get(variable.name)),
+            **(
+                _of_numbers(sample, kept.get(variable.name))
+                if sample.labels is None
+                else _of_classes(sample, plain, kept.get(variable.name))
+            ),
             "last_known": _last_known(db, test, variable, sample),
             "examples": [
                 {"sort": sort, "rows": [_example(sample, place, rows[number]) for number, place in places.items()]}
@@ -107,8 +112,21 @@ def _of_numbers(sample: Sample, kept: Errors | Classes | None) -> Json:
     return found
 
 
-def _of_classes(sample: Sample, kept: Errors | Classes | None) -> Json:
-    """``sure``: the probability of the predicted class; ``known``: that of the actual one."""
+def _as_predicted(sample: Sample, applied: calibrations.Applied) -> Sample:
+    """With the probabilities that ``cerebro.predict`` returns."""
+    if sample.target not in applied.classes:
+        return sample
+    found = copy.copy(sample)
+    temperature = applied.classes[sample.target].temperature
+    found.predicted = [calibration.tempered(its, temperature) for its in sample.probabilities()]
+    return found
+
+
+def _of_classes(sample: Sample, plain: Sample, kept: Errors | Classes | None) -> Json:
+    """``sure``: the probability of the predicted class; ``known``: that of the actual one.
+
+    ``plain``: the same with the probabilities of the model itself.
+    """
     probabilities = sample.probabilities()
     predicted = list(map(_largest, probabilities))
     found: Json = {
@@ -118,12 +136,13 @@ def _of_classes(sample: Sample, kept: Errors | Classes | None) -> Json:
         "known": _rounded(its[place] for its, place in zip(probabilities, sample.actual)),
     }
     if isinstance(kept, Classes) and probabilities:
-        after = [calibration.tempered(its, kept.temperature) for its in probabilities]
+        before = plain.probabilities()
+        after = [calibration.tempered(its, kept.temperature) for its in before]
         found["calibrated"] = {
             "temperature": kept.temperature,
             "sure": _rounded(its[place] for its, place in zip(after, predicted)),
-            "log_loss": [calibration.log_loss(one, sample.actual) for one in (probabilities, after)],
-            "ece": [calibration.calibration_error(one, sample.actual) for one in (probabilities, after)],
+            "log_loss": [calibration.log_loss(one, sample.actual) for one in (before, after)],
+            "ece": [calibration.calibration_error(one, sample.actual) for one in (before, after)],
         }
     return found
 

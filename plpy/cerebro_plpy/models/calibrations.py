@@ -34,7 +34,7 @@ class Wanted:
     """What a call wants besides the predictions."""
 
     coverage: float | None  # of intervals
-    calibrated: bool
+    calibrated: bool | None  # None: where that has lowered the log loss
     thresholds: bool
 
     @classmethod
@@ -44,7 +44,7 @@ class Wanted:
                 f"coverage cannot be {coverage:g}.",
                 hint="It is the part of all values that lie in their interval, between 0 and 1: 0.9 means 90 percent.",
             )
-        return cls(coverage, bool(calibrated), bool(thresholds))
+        return cls(coverage, calibrated, bool(thresholds))
 
 
 @dataclass
@@ -58,12 +58,12 @@ class Applied:
 
 def applied(db: Database, model: TrainedModel, wanted: Wanted) -> Applied | None:
     """None: nothing but the predictions is wanted."""
-    if wanted.coverage is None and not wanted.calibrated and not wanted.thresholds:
-        return None
-    from cerebro_db.core.models.calibration import Classes  # only now: most predictions need nothing of it
-
     numbers = [one.name for one in model.layout.outputs if one.target == "real"]
     classes = [one.name for one in model.layout.outputs if one.target != "real"]
+    if wanted.coverage is None and not wanted.calibrated and not wanted.thresholds:
+        return by_default(db, model) if wanted.calibrated is None and classes else None
+    from cerebro_db.core.models.calibration import Classes  # only now: predictions of numbers need nothing of it
+
     if wanted.coverage is not None and not numbers:
         raise InvalidArgument(
             f"coverage: the model predicts classes ({', '.join(classes)}), which have no interval.",
@@ -76,7 +76,7 @@ def applied(db: Database, model: TrainedModel, wanted: Wanted) -> Applied | None
             hint="coverage => 0.9 gives intervals.",
         )
     kept = of_model(db, model)
-    found = Applied()
+    found = (by_default(db, model) if wanted.calibrated is None else None) or Applied()
     needed = numbers if wanted.coverage is not None else []
     for name in [*needed, *(classes if wanted.calibrated or wanted.thresholds else [])]:
         if name not in kept:
@@ -95,6 +95,31 @@ def applied(db: Database, model: TrainedModel, wanted: Wanted) -> Applied | None
             one.temperature, list(one.weights) if wanted.thresholds and one.weights is not None else None
         )
     return found
+
+
+def by_default(db: Database, model: TrainedModel) -> Applied | None:
+    """What predictions have unless a call says otherwise: temperatures that lower the log loss of new rows.
+
+    None: there are none.  Nor are there for a caller who may read the model and not its calibration.
+    """
+    if KEPT not in model.remembered and not _may_read(db, model):
+        return None
+    from cerebro_db.core.models.calibration import Classes
+
+    found = {
+        name: Calibrated(one.temperature)
+        for name, one in of_model(db, model).items()
+        if isinstance(one, Classes) and one.gain > 0
+    }
+    return Applied(found) if found else None
+
+
+def _may_read(db: Database, model: TrainedModel) -> bool:
+    info = model.tables.info
+    if info is None or not model.named.has_key:
+        return False
+    present = relations.columns(db, info)
+    return COLUMN in present and present[COLUMN].readable and present[model.named.configuration].readable
 
 
 def of_model(db: Database, model: TrainedModel) -> Calibration:

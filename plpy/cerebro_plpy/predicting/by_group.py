@@ -58,7 +58,7 @@ def refuse_groups(model: TrainedModel) -> None:
 
 def require_plain(wanted: Wanted, model_table: str | None) -> None:
     """Refuse what only a calibrated model has."""
-    if wanted != Wanted(None, False, False):
+    if wanted.coverage is not None or wanted.calibrated or wanted.thresholds:
         raise Unsupported(
             f"coverage, calibrated and thresholds cannot be used: '{model_table}' has models of groups, which are not"
             " calibrated.",

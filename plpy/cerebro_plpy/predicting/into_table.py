@@ -33,7 +33,7 @@ class IntoArguments:
     configuration: int | None
     top: int | None
     coverage: float | None = None
-    calibrated: bool | None = False
+    calibrated: bool | None = None
     thresholds: bool | None = False
     probability_of: str | None = None
     keep: str | None = None

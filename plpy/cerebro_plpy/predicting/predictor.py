@@ -42,7 +42,7 @@ def create_predictor(
             f"'{ref.given}' names one model, so there is no configuration to choose.", hint="Leave it out."
         )
     model = read_model(db, ref, configuration)
-    wanted = calibrations.Wanted.of(None, False, thresholds)
+    wanted = calibrations.Wanted.of(None, None, thresholds)
     if model.grouped is not None:
         by_group.require_plain(wanted, model_table)
     calibrations.applied(db, model, wanted)  # an error if none are kept

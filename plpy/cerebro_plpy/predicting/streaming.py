@@ -48,7 +48,7 @@ class PredictRowsArguments:
     configuration: int | None
     top: int | None
     coverage: float | None = None
-    calibrated: bool | None = False
+    calibrated: bool | None = None
     thresholds: bool | None = False
     probability_of: str | None = None
     times: bool | None = False  # keys are pairs of a key and the time that a forecast is for, if there is one

@@ -13,6 +13,7 @@ from ..database.entry import entry
 from ..definitions.references import ModelRef, model_ref
 from ..judging import calibrate as judging
 from ..judging.calibrate import KnownQuality
+from ..models import calibrations
 from ..models.model_cache import read_model
 from ..models.trained import TrainedModel
 from . import attempts, validation_rows
@@ -47,12 +48,18 @@ def calibrate_or_say(db: Database, output: Name, until: float | None) -> KnownQu
         model = read_model(db, ModelRef.of_table(output), None)
         told, found = judging.calibrate(db, model, _rows(db, model, None), until=until)
         db.told(
-            f"the best model is calibrated on the rows for validation: {judging.in_words(told)}",
-            "cerebro.predict(…, coverage => 0.9) gives intervals of numbers; calibrated => true and thresholds => true"
-            " are for classes.",
+            "the best model is calibrated on the rows for validation:"
+            f" {judging.in_words(told, _by_default(db, model))}",
+            "cerebro.predict(…, coverage => 0.9) gives intervals of numbers; calibrated => false or true, and"
+            " thresholds => true, are for classes.",
         )
         return found
     return None
+
+
+def _by_default(db: Database, model: TrainedModel) -> dict[str, bool]:
+    applied = calibrations.by_default(db, model)
+    return {} if applied is None else dict.fromkeys(applied.classes, True)
 
 
 def calibrate_best(db: Database, output: Name, query: str | None, until: float | None = None) -> KnownQuality:

@@ -19,7 +19,7 @@ from cerebro_db.core.architecture.sources import Kind
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.following import kept_back
 from cerebro_db.core.names import Name, split_list
-from cerebro_db.core.options import BEST, LAST
+from cerebro_db.core.options import BEST
 from cerebro_db.core.parameters import flat
 from cerebro_db.core.parameters.losses import canonical_metrics
 from cerebro_db.core.records import dataclass
@@ -290,7 +290,7 @@ def _require_sound(db: Database, given: Given, asked: Asked) -> None:
         canonical_metrics("metrics", [metric], "mse", custom_functions.known(db))
     if given.folds is not None:
         chosen = named_methods.checked(asked.method, proposes=True) if asked.method is not None else None
-        cross_validation.require_options(asked.options.get("keep"), asked.options.get("stop_when"), chosen)
+        cross_validation.require_options(asked.options.get("stop_when"), chosen)
     if given.target is not None and asked.options.get("stop_when") is not None:
         with other_session(db) as session:
             rules.require_sound(asked.options["stop_when"], session)
@@ -322,7 +322,7 @@ def _searching(
     worth = None if seconds is None else seconds * share
     plan = training_plan.planned(rows.layout, rows.layout.rows, rows.segments, worth, rows.validated, wishes)
     if given.verb == TRAIN:
-        options = {"keep": LAST if rows.layout.folds else BEST, **options, "objective": plan.objective}
+        options = {"keep": BEST, **options, "objective": plan.objective}
         space: dict[str, Any] = plan.space
         most: int | None = plan.configurations
         for sentence in plan.told(seconds):

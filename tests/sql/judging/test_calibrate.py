@@ -121,7 +121,7 @@ def test_the_rows_of_a_query_and_of_a_packed_table_give_the_same(made: Lab) -> N
 def test_probabilities_are_calibrated_and_keep_their_order(made: Lab) -> None:
     told = found(made, "grades", TEST)
     assert told["log_loss"][1] <= told["log_loss"][0] and told["temperature"][1] != 1
-    plain, after = figures(made, "grades"), figures(made, "grades", ", calibrated => true")
+    plain, after = (figures(made, "grades", f", calibrated => {one}") for one in ("false", "true"))
     # the same rows that calibrated it: the figures of evaluate are those that calibrate told
     assert (plain["log_loss"], after["log_loss"]) == pytest.approx(told["log_loss"], rel=1e-5)
     assert (plain["ece"], after["ece"]) == pytest.approx(told["ece"], abs=1e-5)
@@ -129,7 +129,7 @@ def test_probabilities_are_calibrated_and_keep_their_order(made: Lab) -> None:
     ranked = [
         made(f"SELECT key_value, class, rank, probability FROM cerebro.predict('grades', %s, 'id', top => 3{more})"
              " ORDER BY 1, 3", TEST)
-        for more in ("", ", calibrated => true")
+        for more in (", calibrated => false", ", calibrated => true")
     ]  # fmt: skip
     assert [row[:3] for row in ranked[0]] == [row[:3] for row in ranked[1]]
     before, with_temperature = (np.array([row[3] for row in rows]).reshape(-1, 3) for rows in ranked)
@@ -137,7 +137,64 @@ def test_probabilities_are_calibrated_and_keep_their_order(made: Lab) -> None:
     powers = before ** (1 / told["temperature"][1])
     np.testing.assert_allclose(with_temperature, powers / powers.sum(1, keepdims=True), atol=1e-5)
     bins = made("SELECT predicted FROM cerebro.calibration('grades', %s, 'rare', calibrated => true)", TEST)
-    assert bins != made("SELECT predicted FROM cerebro.calibration('grades', %s, 'rare')", TEST)
+    assert bins != made("SELECT predicted FROM cerebro.calibration('grades', %s, 'rare', calibrated => false)", TEST)
+
+
+def sharpened(place: Lab, model: str, times: float) -> None:
+    """Make the probabilities of a model more extreme, as those of one that has trained for too long."""
+    place(f"SELECT cerebro.materialize((SELECT run FROM states_summary), '{model}')")
+    ((key, architecture, payload),) = place(f"SELECT configuration, architecture::text, weights FROM {model}")
+    weights = np.frombuffer(bytes(payload), "f4").copy()
+    last = json.loads(architecture)["config"]["layers"][-1]
+    units = last["config"]["units"]
+    weights[-16 * units - units :] *= times  # of the last layer
+    place(f"UPDATE {model} SET weights = %s WHERE configuration = %s", weights.tobytes(), key)
+
+
+def test_probabilities_are_calibrated_by_default_where_that_helps(made: Lab) -> None:
+    sharpened(made, "sharp", 3)
+    assert figures(made, "sharp") == figures(made, "sharp", ", calibrated => false"), "nothing is kept yet"
+    told = found(made, "sharp")
+    before, elsewhere = told["log_loss cross-validated"]
+    assert before == told["log_loss"][0] and told["log_loss"][1] <= elsewhere < 0.9 * before
+    gain = made.value("SELECT (calibration -> 'targets' -> 0 ->> 'gain')::float8 FROM sharp_info")
+    assert gain == pytest.approx(1 - elsewhere / before)
+    plain, after, usual = (
+        figures(made, "sharp", more) for more in (", calibrated => false", ", calibrated => true", "")
+    )
+    assert usual == after and after["log_loss"] < 0.9 * plain["log_loss"]
+    # A table, a function, the functions that judge, and explanations say the same.
+    rows = "SELECT key_value, class, probability FROM cerebro.predict('sharp', 'TABLE loans', 'id'{}) ORDER BY 1"
+    usual_rows = made(rows.format(""))
+    assert usual_rows == made(rows.format(", calibrated => true")) != made(rows.format(", calibrated => false"))
+    made("SELECT cerebro.predict_into('sharp', 'loans', 'sharp_table', 'id')")
+    assert made("SELECT id::text, predicted_state, probability FROM sharp_table ORDER BY 1") == usual_rows
+    made("SELECT cerebro.predict_into('sharp', 'loans', 'plain_table', 'id', calibrated => false)")
+    assert made("SELECT id::text, predicted_state, probability FROM plain_table ORDER BY 1") == made(
+        rows.format(", calibrated => false")
+    )
+    packed = dict(made("SELECT metric, value FROM cerebro.evaluate('sharp')"))
+    assert packed["log_loss"] == pytest.approx(told["log_loss"][1], rel=1e-5)
+    bins = "SELECT predicted FROM cerebro.calibration('sharp', %s, 'bad'{})"
+    assert made(bins.format(""), TEST) == made(bins.format(", calibrated => true"), TEST)
+    chosen = "SELECT * FROM loans WHERE id <= 20"
+    likely = dict(made("SELECT key_value, probability FROM cerebro.predict('sharp', %s, 'id')", chosen))
+    explained = made(
+        "SELECT key_value, max(prediction), max(base) + sum(contribution) FROM cerebro.explain('sharp', %s, 'id')"
+        " GROUP BY 1", chosen
+    )  # fmt: skip
+    assert {key: value for key, value, _ in explained} == pytest.approx(likely, abs=1e-5)
+    assert all(value == pytest.approx(added, abs=1e-5) for _, value, added in explained)
+
+
+def test_probabilities_stay_where_it_is_not_sure_that_a_temperature_helps(made: Lab) -> None:
+    told = found(made, "states", "SELECT * FROM loans WHERE id > 3000 AND id <= 3090")
+    assert told["rows"][1] == 90 and told["log_loss"][1] <= told["log_loss"][0]
+    (kept,) = json.loads(made.value(KEPT.format("states")))["targets"]
+    assert "gain" not in kept and kept["temperature"] != 1
+    assert figures(made, "states") == figures(made, "states", ", calibrated => false")
+    assert figures(made, "states") != figures(made, "states", ", calibrated => true")
+    found(made, "states")
 
 
 def test_a_rare_class_is_found_with_thresholds(made: Lab) -> None:
@@ -358,6 +415,7 @@ def test_only_the_owner_calibrates_and_readers_predict(people: Town) -> None:
           f" validation_loss, training_loss) ON ups_info TO {bob.name}")  # fmt: skip
     assert "belongs to alice" in str(bob.refused(told))
     alice(told)
+    # By default, who may not read the calibration predicts without.
     bob(f"SELECT count(*) FROM cerebro.predict('{alice.name}.ups', 'SELECT ARRAY[1, 0]::real[] AS x')")
     assert "calibration" in str(bob.refused(wanted))
     alice(f"GRANT SELECT ON ups_info TO {bob.name}")

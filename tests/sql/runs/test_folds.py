@@ -14,7 +14,7 @@ import numpy as np
 import psycopg2
 import pytest
 
-from tests.sql.lab import Lab, layer, sequential
+from tests.sql.lab import Lab, eventually, layer, sequential
 from tests.sql.packing.test_tables import packed, refused, values
 
 ROWS, FOLDS, EPOCHS = 60, 3, 2
@@ -347,7 +347,6 @@ def test_a_copy_of_a_fold_trains_on_the_same_rows(rows: Lab) -> None:
     [
         ("fit('folded', 'no', 'mst', epochs => 1, validation_table => 'folded')", "validation_table cannot be given"),
         ("fit('folded', 'models', 'mst', epochs => 1, warm_start => true)", "warm_start cannot be used"),
-        ("fit('folded', 'no', 'mst', epochs => 1, options => '{\"keep\": \"best\"}')", "'keep' cannot be 'best'"),
         ("fit('folded', 'no', 'mst', epochs => 1, options => '{\"method\": \"asha\"}')", "'asha' cannot be used"),
         ("fit('folded', 'no', 'mst', epochs => 1, options => '{\"stop_when\": \"SELECT 1, $1::text\"}')",
          "'stop_when' cannot"),
@@ -361,7 +360,6 @@ def test_a_copy_of_a_fold_trains_on_the_same_rows(rows: Lab) -> None:
         ("materialize({run}, 'no', fold => 4)", "run {run} has no fold 4"),
         ("materialize({run}, 'no', fold => 0)", "run {run} has no fold 0"),
         ("train('rows', 'no', target => 'cost', folds => 3, method => 'asha')", "the method 'asha' cannot be used"),
-        ("train('rows', 'no', target => 'cost', folds => 3, options => '{{\"keep\": \"best\"}}')", "cannot be 'best'"),
         ("train('rows', 'no', target => 'cost', folds => 3, validation => 0.5)", "folds and validation cannot be used"),
         ("train('folded', 'no', folds => 3)", "folds cannot be given: 'folded' is packed already"),
     ],
@@ -373,6 +371,169 @@ def test_what_has_no_meaning_with_folds_is_refused(rows: Lab, run: int, call: st
         rows(f"SELECT {call}")
     assert says.format(run=run) in str(error.value) and error.value.diag.message_hint, error.value
     assert rows.tables() == before
+
+
+# -- the best epoch --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def noise(rows: Lab) -> Lab:
+    """Rows that a model soon knows by heart: each fold is best after another epoch, and none after the last."""
+    chance = np.random.default_rng(4)
+    facts, cost = chance.normal(size=(40, 16)).astype("f4"), chance.normal(size=40).astype("f4")
+    cost += facts[:, 0]
+    rows.table("noise", {"id": "int", "facts": "real[]", "cost": "real"}, zip(range(40), facts.tolist(), cost.tolist()))
+    packed(rows, "noise_folded", "cost", "noise", inputs="facts", folds=3, segments=2, seed=1)
+    dense = rows.architecture(sequential([16], layer("Dense", "out", units=1)), table="noise_arch")
+    rates = ("0.03", "0.01")
+    rows.selection(
+        "noise_mst",
+        [
+            (dense, f"optimizer='SGD(learning_rate={rate})', loss='mse', metrics=['mae']", "batch_size=5")
+            for rate in rates
+        ],
+        "noise_arch",
+    )
+    return rows
+
+
+NOISE_EPOCHS = 8
+
+
+def fit_noise(place: Lab, output: str, epochs: int = NOISE_EPOCHS, **options: Any) -> int:
+    return place.value(
+        "SELECT fit('noise_folded', %s, 'noise_mst', epochs => %s, evaluate_every => 1, options => %s)",
+        output, epochs, json.dumps({"deterministic": True, "seed": 5, "keep": "best", **options}),
+    )  # fmt: skip
+
+
+def by_epoch(place: Lab, run: int, figure: str = "validation_loss") -> dict[int, dict[int, list[float]]]:
+    """Configuration -> epoch -> a figure of each fold."""
+    found: dict[int, dict[int, list[float]]] = {}
+    for key, epoch, value in place(
+        f"SELECT configuration, epoch, {figure} FROM learning_curve WHERE run = %s AND fold IS NOT NULL"
+        " ORDER BY configuration, epoch, fold", run
+    ):  # fmt: skip
+        found.setdefault(key, {}).setdefault(epoch, []).append(value)
+    return found
+
+
+def require_best_epochs(place: Lab, run: int, output: str, curves: dict[int, dict[int, list[float]]]) -> dict[int, int]:
+    """The tables have the states of the epochs with the best means, and all figures are those of these epochs."""
+    best = {}
+    for key, curve in curves.items():
+        means = {epoch: float(np.mean(values)) for epoch, values in curve.items()}
+        best[key] = min(means, key=lambda epoch: (means[epoch], epoch))
+        of_folds = curve[best[key]]
+        mean, spread = (pytest.approx(one, rel=1e-6) for one in (means[best[key]], float(np.std(of_folds, ddof=1))))
+        whole = "run = %s AND configuration = %s AND fold IS NULL"
+        assert place(
+            f"SELECT best_epoch, best_value, objective_value, spread FROM leaderboard WHERE {whole}", run, key
+        ) == [(best[key], mean, mean, spread)]
+        told = place(
+            "SELECT objective_value FROM leaderboard WHERE run = %s AND configuration = %s AND fold > 0 ORDER BY fold",
+            run, key
+        )  # fmt: skip
+        assert [value for (value,) in told] == pytest.approx(of_folds)
+        assert place(
+            "SELECT mean, spread, smallest, largest, folds_done FROM cross_validation WHERE run = %s"
+            " AND configuration = %s", run, key
+        ) == [(mean, spread, pytest.approx(min(of_folds)), pytest.approx(max(of_folds)), 3)]  # fmt: skip
+        assert place(
+            f"SELECT which, epoch, objective_value FROM {output}_info WHERE configuration = %s", key
+        ) == [("best", best[key], mean)]  # fmt: skip
+    ranked = [key for (key,) in place("SELECT configuration FROM cross_validation WHERE run = %s ORDER BY rank", run)]
+    assert ranked == sorted(curves, key=lambda key: np.mean(curves[key][best[key]]))
+    return best
+
+
+def test_the_kept_state_is_that_of_the_epoch_with_the_best_mean(noise: Lab) -> None:
+    noise.told()
+    run = fit_noise(noise, "kept")
+    curves = by_epoch(noise, run)
+    best = require_best_epochs(noise, run, "kept", curves)
+    assert 1 < min(best.values()) < NOISE_EPOCHS, "the last epoch is the best one: this test shows nothing"
+    own = noise("SELECT DISTINCT best_epoch FROM leaderboard WHERE run = %s AND fold > 0 AND configuration = 1", run)
+    assert {epoch for (epoch,) in own} != {best[1]}, "all folds agree: this test shows nothing"
+    (ending,) = [line for line in noise.told() if "finished: the best" in line]
+    assert (
+        f"after epoch {best[noise.value('SELECT configuration FROM leaderboard WHERE run = %s AND rank = 1', run)]}"
+        in ending
+    )
+    loss = dict(noise("SELECT configuration, validation_loss FROM kept_info"))
+    mae = dict(noise("SELECT configuration, validation_metric FROM kept_info"))
+    by_metric = by_epoch(noise, run, "validation_metric")
+    for key, epoch in best.items():
+        assert loss[key] == pytest.approx(np.mean(curves[key][epoch]))
+        assert mae[key] == pytest.approx(np.mean(by_metric[key][epoch]))
+        # The bits of a run that ends with this epoch.
+        fit_noise(noise, f"until_{key}", epoch, keep="last")
+        assert noise.weights("kept")[key] == noise.weights(f"until_{key}")[key]
+    noise("SELECT materialize(%s, 'kept_last', which => 'last')", run)
+    last = noise.weights("kept_last")
+    assert {key for key in best if last[key] != noise.weights("kept")[key]} == {
+        key for key in best if best[key] < NOISE_EPOCHS
+    }
+
+
+def test_the_best_epoch_is_that_of_the_objective(noise: Lab) -> None:
+    run = fit_noise(noise, "kept_mae", objective="val_mae", execution="session")
+    require_best_epochs(noise, run, "kept_mae", by_epoch(noise, run, "validation_metric"))
+
+
+def test_a_replay_and_an_extended_run_keep_the_same_state(noise: Lab) -> None:
+    run = fit_noise(noise, "first")
+    again = noise.value(
+        "SELECT fit('noise_folded', 'again_kept', 'noise_mst', epochs => %s, evaluate_every => 1, options => %s)",
+        NOISE_EPOCHS,
+        json.dumps({"replay": run}),
+    )
+    longer = fit_noise(noise, "extended_kept", 2)
+    noise("SELECT resume(%s, epochs => %s)", longer, NOISE_EPOCHS)
+    kept = "SELECT model, epoch, value FROM objective WHERE run = %s AND kept ORDER BY 1, 2"
+    assert len(noise(kept, run)) > 4
+    for other, table in ((again, "again_kept"), (longer, "extended_kept")):
+        assert noise.weights(table) == noise.weights("first")
+        assert noise(kept, other) == noise(kept, run)
+        require_best_epochs(noise, other, table, by_epoch(noise, run))
+
+
+def test_a_run_that_is_cancelled_goes_on_to_the_same_best_state(noise: Lab) -> None:
+    run = fit_noise(noise, "whole")
+    noise.db.cursor().execute("DROP TABLE IF EXISTS broken")
+    broken = noise.value(
+        "SELECT fit('noise_folded', 'broken', 'noise_mst', epochs => %s, evaluate_every => 1, wait => false,"
+        " options => %s)",
+        NOISE_EPOCHS, json.dumps({"deterministic": True, "seed": 5, "keep": "best"})
+    )  # fmt: skip
+    eventually(lambda: noise.value("SELECT count(*) > 20 FROM hop WHERE run = %s", broken))
+    noise("SELECT cancel(%s)", broken)
+    assert noise.value("SELECT wait(%s)", broken) in ("cancelled", "finished")
+    noise("SELECT resume(%s)", broken)
+    assert noise.weights("broken") == noise.weights("whole")
+    require_best_epochs(noise, broken, "broken", by_epoch(noise, run))
+
+
+def test_epochs_without_an_evaluation_are_not_the_best(noise: Lab) -> None:
+    run = noise.value(
+        "SELECT fit('noise_folded', 'every_third', 'noise_mst', epochs => %s, evaluate_every => 3, options => %s)",
+        NOISE_EPOCHS, json.dumps({"deterministic": True, "seed": 5, "keep": "best"})
+    )  # fmt: skip
+    curves = {
+        key: {epoch: values for epoch, values in curve.items() if None not in values}
+        for key, curve in by_epoch(noise, run).items()
+    }
+    assert {*curves[1]} == {3, 6, 8}
+    require_best_epochs(noise, run, "every_third", curves)
+
+
+def test_a_budget_that_is_too_small_for_the_folds_leaves_a_model_on_all_rows(noise: Lab) -> None:
+    noise.told()
+    run = fit_noise(noise, "poor", budget={"hops": 1, "least_epochs": 1})
+    board = noise("SELECT fold IS NULL, max(epochs_done) FROM leaderboard WHERE run = %s GROUP BY 1 ORDER BY 1", run)
+    assert board == [(False, 0), (True, 1)]
+    assert noise("SELECT which, objective_value FROM poor_info WHERE which IS NOT NULL") == [("last", None)]
+    assert len(noise("SELECT * FROM predict('poor', 'SELECT * FROM noise')")) == 40
 
 
 # -- searching -------------------------------------------------------------------------------------------------

@@ -409,11 +409,40 @@ def test_a_model_of_a_group_and_fold_has_the_figures_of_a_plain_run_on_these_row
     assert mine == pytest.approx(expected, rel=1e-5)
 
 
+def test_each_group_keeps_the_epoch_with_the_best_mean_over_its_folds(sales: Lab) -> None:
+    found = fit(
+        sales, "by_shop", "kept", epochs=3, evaluate_every=1, options={"keep": "best", "objective": "val_accuracy"}
+    )
+    means: dict[tuple[int, Any], dict[int, float]] = {}
+    for key, group, epoch, mean in sales(
+        "SELECT configuration, group_number, epoch, avg(validation_metric) FROM learning_curve WHERE run = %s"
+        " AND fold IS NOT NULL GROUP BY 1, 2, 3 ORDER BY 1, 2, 3", found
+    ):  # fmt: skip
+        means.setdefault((key, group), {})[epoch] = mean
+    best = {one: max(epochs, key=lambda epoch: (round(epochs[epoch], 6), -epoch)) for one, epochs in means.items()}
+    assert len({*best.values()}) > 1, "all groups agree: this test shows nothing"
+    told = sales(
+        "SELECT configuration, group_number, best_epoch, objective_value FROM leaderboard WHERE run = %s"
+        " AND fold IS NULL", found
+    )  # fmt: skip
+    for key, group, epoch, value in told:
+        if (key, group) not in means:  # a group in one fold: nothing says which epoch is best
+            assert (epoch, value) == (None, None)
+            continue
+        assert (epoch, value) == (best[key, group], pytest.approx(means[key, group][epoch]))
+    kept = sales("SELECT configuration, group_number, which, epoch, objective_value FROM kept_groups WHERE which > ''")
+    assert len(kept) > 8
+    for key, group, which, epoch, value in kept:
+        if (key, group) in means:
+            assert (which, epoch, value) == ("best", best[key, group], pytest.approx(means[key, group][epoch]))
+        else:
+            assert (which, epoch) == ("last", 3)
+
+
 @pytest.mark.parametrize(
     ("more", "says"),
     [
         ({"options": {"groups_start": "all rows"}}, "'groups_start' cannot be used with folds"),
-        ({"options": {"keep": "best", "objective": "val_loss"}}, "'keep' cannot be 'best' with folds"),
         ({"options": {"method": "asha"}}, "'asha' cannot be used with folds"),
         ({"validation_table": "by_shop"}, "validation_table cannot be given"),
     ],

@@ -102,6 +102,10 @@ class AskedModel:
         return Variant.of(self.fold, self.group_number)
 
     @property
+    def is_copy(self) -> bool:
+        return self.parent is not None
+
+    @property
     def batch_size(self) -> int:
         return self.definition["fit"].get("batch_size") or DEFAULT_BATCH
 
@@ -260,6 +264,18 @@ class Run:
             }
         return found
 
+    def is_judged(self, model: Model) -> bool:
+        """Whether the models of the folds of its configuration, and of its group, say which of its epochs is best.
+
+        A copy of a model goes on from a state, and has no folds.
+        """
+        return bool(self.folds) and self.options.keep == BEST and model.asked.fold is None and not model.asked.is_copy
+
+    def judges(self, model: Model) -> int:
+        """How many models of folds say how good a model on all rows, or on all rows of a group, is."""
+        group = model.asked.group_number
+        return self.folds if group is None else len(self.source.folds_of(group))
+
     def plan(self) -> Plan:
         return Plan(
             seed=self.seed,
@@ -297,11 +313,18 @@ class Run:
                 fold=model.asked.fold,
                 # The rows for validation of a model on all rows would be rows that it was trained on.
                 evaluated=not self.folds or model.asked.fold is not None,
+                judged=self._judged(model),
+                judges=self.judges(model) if self.is_judged(model) else 0,
                 group_number=model.asked.group_number,
                 starts_from=None if model.asked.start is None else model.asked.start.model,
                 parts=None if model.asked.group_number is None else self._parts(model),
                 most_chained=self._most_chained(model, evaluations) if short and alike else 0,
             )
+
+    def _judged(self, model: Model) -> str | None:
+        if not self.folds or self.options.keep != BEST or model.asked.is_copy:
+            return None
+        return f"{model.key} {model.asked.group_number}"
 
     def _sort(self, model: Model) -> str:
         """Equal for models whose visits take about as long; groups have very different numbers of rows."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cerebro_db.core.errors import InvalidArgument, LimitExceeded
-from cerebro_db.core.options import BEST, NEW_GROUPS
+from cerebro_db.core.options import NEW_GROUPS
 from cerebro_db.core.packing.subgroups import MOST_MODELS
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.search import named_methods
@@ -117,24 +117,16 @@ def require_possible(source: Packed, chosen: RunOptions, *, warm_start: bool = F
             " in the table may have been trained on the rows of all folds.",
             hint="Leave warm_start out.",
         )
-    require_options(chosen.keep, chosen.stop_when, chosen.method)
+    require_options(chosen.stop_when, chosen.method)
 
 
-def require_options(keep: str | None, stop_when: str | None, method: Mapping[str, Any] | None) -> None:
+def require_options(stop_when: str | None, method: Mapping[str, Any] | None) -> None:
     """Refuse options that have no meaning with folds."""
-    if keep == BEST:
-        raise InvalidArgument(
-            f"option 'keep' cannot be '{BEST}' with folds: a model on all rows has no rows for"
-            " validation that would say which of its epochs is best.",
-            hint="Leave 'keep' out, and choose the number of epochs. cerebro.learning_curve has the validation loss"
-            " of each fold after each epoch.",
-        )
     if stop_when is not None:
         raise InvalidArgument(
             "option 'stop_when' cannot be used with folds: it would stop each model of a configuration"
             " after another epoch, and the model on all rows is none of those that the mean is made of.",
-            hint="Leave 'stop_when' out, and choose the number of epochs. cerebro.learning_curve has the validation"
-            " loss of each fold after each epoch.",
+            hint="Leave 'stop_when' out. keep => best keeps the epoch that is best in the mean over the folds.",
         )
     name = method["name"] if method is not None else None
     if name is not None and name not in named_methods.INDEPENDENT:

@@ -6,6 +6,7 @@ has neither, and does that unit again.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -23,7 +24,7 @@ from ...sessions.session import Statement
 from ..record import state_tables
 from ..record.log.unit_rows import UnitRows
 from ..record.log.units import UnitLog
-from ..record.run import Run
+from ..record.run import Model, Run
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,11 @@ class Objectives:
         self._best: dict[int, float] = {}  # the score of the state that is kept
         self._least: float | None = None  # of all scores on record
         self.best: dict[int, int] = {}  # model -> the hop whose state is kept
+        # In a run with folds that keeps best states: configuration, group -> the models of its folds; and the scores
+        # of these, by model and epoch.
+        self._judges: dict[tuple[int, int | None], list[int]] = {}
+        self._looked_at = 0  # how many models of the run these were made from
+        self._scores: dict[tuple[int, int], float] = {}
         # Model, epoch -> in the transaction of this unit, what will be on record.
         self._under_way: dict[tuple[int, int], tuple[Unit, Epoch]] = {}
         if self.wanted:
@@ -59,12 +65,17 @@ class Objectives:
         self, visit: Train, trained: TrainedVisit, state_bytes: int, dist_key: int, rows: UnitRows
     ) -> list[Statement]:
         """What belongs into the transaction of a visit: a row, and statements after the one that stores its state."""
-        if not self.wanted or self.objective.dataset:
+        if not self.wanted:
             return []
-        self._add(visit.model, visit.epoch, visit.hop, trained.rows, trained.loss, trained.metrics)
-        if visit.hop % self.run.hops_per_epoch(self.run.models[visit.model]):
+        model = self.run.models[visit.model]
+        completes = visit.hop % self.run.hops_per_epoch(model) == 0
+        if self.run.is_judged(model):
+            value = self._mean_of_folds(model, visit.epoch) if completes else None
+            return self._completed(visit, dist_key, state_bytes, rows, value)
+        if self.objective.dataset:
             return []
-        return self._completed(visit, dist_key, state_bytes, rows)
+        figures = self._add(visit.model, visit.epoch, visit.hop, trained.rows, trained.loss, trained.metrics)
+        return self._completed(visit, dist_key, state_bytes, rows, self._value(figures)) if completes else []
 
     def after_evaluation(
         self, unit: Evaluate, evaluated: EvaluatedModel, metrics: Mapping[str, Any], rows: UnitRows
@@ -76,7 +87,7 @@ class Objectives:
         model = self.run.models[unit.model]
         if not parts.keys() >= set(self.run.parts_of(model, unit.dataset)):
             return []
-        return self._completed(unit, model.dist_key, model.state_bytes, rows)
+        return self._completed(unit, model.dist_key, model.state_bytes, rows, self._value(parts))
 
     def committed(self, unit: Unit) -> None:
         """The transaction of a unit is committed."""
@@ -102,13 +113,15 @@ class Objectives:
         del self._under_way[unit.model, unit.epoch]
         return found[1]
 
-    def _completed(self, unit: Unit, dist_key: int, state_bytes: int, rows: UnitRows) -> list[Statement]:
+    def _completed(
+        self, unit: Unit, dist_key: int, state_bytes: int, rows: UnitRows, value: float | None
+    ) -> list[Statement]:
         epoch = (unit.model, unit.epoch)
         # Once all parts are known, a part whose own record was lost is evaluated again.
         elsewhere = epoch in self._under_way and self._under_way[epoch][0] != unit
         if epoch in self._recorded or elsewhere:
             return []
-        value = self.objective.recordable(self._value(self._figures[epoch]))
+        value = self.objective.recordable(value)
         score = self.objective.score(value)
         if value is None or score is None:
             return []
@@ -147,6 +160,18 @@ class Objectives:
         figures[place] = Figures(rows, number(loss), its)
         return figures
 
+    def _mean_of_folds(self, model: Model, epoch: int) -> float | None:
+        """The objective of an epoch of a model on all rows; None: the model of some fold has none on record."""
+        for one in itertools.islice(self.run.models.values(), self._looked_at, None):
+            if one.asked.fold is not None and not one.asked.is_copy:
+                self._judges.setdefault((one.key, one.asked.group_number), []).append(one.number)
+        self._looked_at = len(self.run.models)
+        judges = self._judges.get((model.key, model.asked.group_number), [])
+        scores = [self._scores[judge, epoch] for judge in judges if (judge, epoch) in self._scores]
+        if not scores or len(scores) < max(len(judges), self.run.judges(model)):
+            return None
+        return self.objective.score(math.fsum(scores) / len(scores))  # which undoes itself
+
     def _value(self, figures: Mapping[int, Figures]) -> float | None:
         name = self.objective.metric
         return mean_loss(figures.values()) if name == LOSS else last_metrics(figures).get(name)
@@ -171,6 +196,8 @@ class Objectives:
 
     def _on_record(self, model: int, epoch: Epoch) -> None:
         self._recorded.add((model, epoch.number))
+        if self.keeps and self.run.folds and self.run.models[model].asked.fold is not None:
+            self._scores[model, epoch.number] = epoch.score
         self._least = epoch.score if self._least is None else min(self._least, epoch.score)
         self._figures.pop((model, epoch.number), None)
         if epoch.kept:

@@ -7,6 +7,17 @@ from cerebro_db.core.sql import literal, sql
 
 from .base import ME, OF_ALL_ROWS
 
+# The learning curve of the run ($1).  The figures of a model on all rows are the means over its folds, if it has some.
+CURVE = sql(
+    """(
+SELECT configuration, model, epoch, training_metric, training_loss,
+       COALESCE(validation_metric, avg(validation_metric) FILTER (WHERE fold > 0) OVER together) AS validation_metric,
+       COALESCE(validation_loss, avg(validation_loss) FILTER (WHERE fold > 0) OVER together) AS validation_loss
+  FROM cerebro.learning_curve
+ WHERE run = $1 AND owner = current_user
+WINDOW together AS (PARTITION BY configuration, group_number, epoch)
+)"""
+)
 # What the table _info says of each configuration, by its best model ($1: run, $2: {configuration: {"loss": name,
 # "metrics": names or null, "which": best or last, "epoch": of its state, "functions": references to custom functions as
 # the text of an array, if there are any}}, $3: the fold of the models; NULL: those on all rows), and the architecture
@@ -35,8 +46,7 @@ WITH best AS MATERIALIZED (
     -- The figures of the epoch whose state the table has.
     SELECT l.model, max(l.training_metric) AS training_metric, max(l.training_loss) AS training_loss,
            max(l.validation_metric) AS validation_metric, max(l.validation_loss) AS validation_loss
-      FROM cerebro.learning_curve l JOIN named n ON n.configuration = l.configuration AND n.epoch = l.epoch
-     WHERE l.run = $1 AND l.owner = current_user
+      FROM {curve} l JOIN named n ON n.configuration = l.configuration AND n.epoch = l.epoch
      GROUP BY l.model
 ), weighed AS MATERIALIZED (
     SELECT DISTINCT ON (model) model, weights_bytes
@@ -61,6 +71,7 @@ SELECT configuration, model, b.status, b.reason, n.which, epoch,
   FULL JOIN (SELECT model, epoch, value FROM cerebro.objective WHERE run = $1 AND owner = {me}) o USING (model, epoch)
  WHERE num_nonnulls(c.asked) = 1 AND num_nonnulls(b.status) = 1
 """,
+    curve=CURVE,
     of_all_rows=OF_ALL_ROWS,
     me=ME,
 )
@@ -83,7 +94,7 @@ best AS MATERIALIZED (
     SELECT model, epoch, t.which, t.sha256, t.size, l.training_metric, l.training_loss, l.validation_metric,
            l.validation_loss, o.value
       FROM told t
-      FULL JOIN (SELECT * FROM cerebro.learning_curve WHERE run = $1 AND owner = current_user) l USING (model, epoch)
+      FULL JOIN {curve} l USING (model, epoch)
       FULL JOIN (SELECT * FROM cerebro.objective WHERE run = $1 AND owner = {me}) o USING (model, epoch)
      WHERE num_nonnulls(t.which) = 1
 ), weighed AS (
@@ -121,6 +132,7 @@ SELECT configuration, group_number, g.group_value, g.label::text AS group_key, g
   FULL JOIN weighed w USING (model)
  WHERE num_nonnulls(g.rows) = 1
 """,
+    curve=CURVE,
     me=ME,
     changed=CHANGED,
 )
