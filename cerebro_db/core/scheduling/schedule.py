@@ -162,6 +162,11 @@ class Schedule:
         parts = sum(map(len, self.plan.evaluations.values())) if self.plan.evaluate_every else 0
         return self._recent.mean + parts * self._recent_evaluations.mean
 
+    @property
+    def evaluation_seconds(self) -> float:
+        """What evaluating a model on one part of the rows for validation has taken lately; 0 before the first."""
+        return self._recent_evaluations.mean
+
     def epoch_seconds(self) -> float | None:
         """What an epoch of a model takes one segment, evaluations included; None before the first visit."""
         return self._epoch_seconds(self._recent.typical, self.plan.segments)
@@ -231,17 +236,17 @@ class Schedule:
 
     # -- moves -----------------------------------------------------------------------------------
 
-    def take(self, segment: int, only: int | None = None) -> Unit | None:
-        """Begin the most urgent unit of a segment, if there is one.  ``only``: no other model may train.
+    def take(self, segment: int, only: Sequence[int] | None = None) -> Unit | None:
+        """Begin the most urgent unit of a segment, if there is one.  ``only``: no other models may train.
 
         None, too, if the segment waits until all segments of a joint visit are idle.
         """
-        if self._gathering is not None and only not in (None, self._gathering.model):
+        if self._gathering is not None and only is not None and self._gathering.model not in only:
             self._gathering = None
         if self._gathering is not None and segment in self._gathering.segments:
             unit: Unit | None = self._gathering
         else:
-            visits = None if only is None else self.progress[only].waiting
+            visits = None if only is None else [unit for one in only for unit in self.progress[one].waiting]
             unit = self._waiting[segment].most_urgent(self._pace, visits)
         if isinstance(unit, TrainJointly) and not self._gathered(unit):
             return None
