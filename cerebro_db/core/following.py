@@ -43,11 +43,11 @@ def excess_of_steps(budget: float) -> float:
 def what_it_needs(task: Following, budget: float) -> FollowUp:
     """What an ensemble or a calibration computes.  ``budget``: the seconds of the whole call; 0: not limited.
 
-    For the ensemble, a trainer starts and builds a program, and each member predicts.  The program of the ensemble is
-    another one; it is built for the calibration, and predicts what all members do.
+    For the ensemble, the model tables are made, a trainer starts and builds a program, and each member predicts.  The
+    program of the ensemble is another one; it is built for the calibration, and predicts what all members do.
     """
-    starts = {Following.ENSEMBLE: 1, Following.CALIBRATE: 0}[task]
-    return FollowUp(firsts=1, passes=USUAL_MEMBERS, most=MOST_OF_BUDGET[task] * budget, starts=starts)
+    firsts = {Following.ENSEMBLE: 2, Following.CALIBRATE: 1}[task]
+    return FollowUp(firsts=firsts, passes=USUAL_MEMBERS, most=MOST_OF_BUDGET[task] * budget)
 
 
 def least_models(steps: Sequence[Step]) -> int:

@@ -27,8 +27,7 @@ class Used:
 class Measured:
     """What a run has measured of this machine, as busy as it is: by that, what follows the run is expected to take."""
 
-    start: float = 0.0  # seconds until the first visit began, or until now
-    building: float = 0.0  # of the slowest first visit of a model to a segment
+    building: float = 0.0  # seconds of the slowest first visit of a model to a segment
     evaluation: float = 0.0  # of a model on all rows for validation: as the first ones took
     recent: float = 0.0  # as the last ones took
     models: int = 0  # that have completed an epoch, without copies of others: as many can join an ensemble
@@ -49,18 +48,16 @@ class FollowUp:
     fast one.
     """
 
-    firsts: Annotated[int, Within(0, 1000)]  # programs to build
+    firsts: Annotated[int, Within(0, 1000)]  # what takes as long as building a program
     passes: Annotated[int, Within(0, 1000)]  # over all rows for validation: one of each model, and at most so many
     most: Annotated[float, Within(0, MOST)]  # seconds that are kept back for it
-    starts: Annotated[int, Within(0, 1000)] = 0  # what takes as long as starting trainers and their sessions
     seconds: float = field(default=0.0, init=False)  # as it was expected last; 0 before anything is measured
 
     def expect(self, measured: Measured) -> float:
         """The seconds, by what the run has measured so far."""
-        once = self.starts * measured.start + self.firsts * measured.building
-        each = max(measured.evaluation, measured.recent)
-        passes = min(self.passes, measured.models)
-        self.seconds = min(self.most, once * measured.slower + passes * each)
+        building = self.firsts * measured.building * measured.slower
+        passing = min(self.passes, measured.models) * max(measured.evaluation, measured.recent)
+        self.seconds = min(self.most, building + passing)
         return self.seconds
 
 

@@ -226,7 +226,6 @@ class Driver:
     def _measured(self) -> Measured:
         parts, early = self._validation_parts, self.pace.early
         return Measured(
-            start=(self.first_unit or time.monotonic()) - self.decisions.began,
             building=max(self.pace.built, default=0.0),
             evaluation=parts * (median(early) if early else 0.0),
             recent=parts * self.schedule.evaluation_seconds,
@@ -502,9 +501,10 @@ class Driver:
         if not budget.lacks(epochs) or used.seconds <= budget.seconds:
             return
         self.told_short = True
+        starting = (self.first_unit or time.monotonic()) - self.decisions.began
         self.db.told(
-            f"the budget is used, and no model has completed an epoch: the first visit began after"
-            f" {self._measured().start:.0f} s. The call ends as soon as a model has",
+            f"the budget is used, and no model has completed an epoch: the first visit began after {starting:.0f} s."
+            " The call ends as soon as a model has",
             "A larger budget tries more than one model; fewer rows or columns make an epoch shorter.",
         )
 
