@@ -46,8 +46,7 @@ def what_it_needs(task: Following, budget: float) -> FollowUp:
     For the ensemble, the model tables are made, a trainer starts and builds a program, and each member predicts.  The
     program of the ensemble is another one; it is built for the calibration, and predicts what all members do.
     """
-    firsts = {Following.ENSEMBLE: 2, Following.CALIBRATE: 1}[task]
-    return FollowUp(firsts=firsts, passes=USUAL_MEMBERS, most=MOST_OF_BUDGET[task] * budget)
+    return FollowUp(firsts=1, passes=USUAL_MEMBERS, most=MOST_OF_BUDGET[task] * budget)
 
 
 def least_models(steps: Sequence[Step]) -> int:

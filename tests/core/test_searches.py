@@ -109,7 +109,7 @@ class World(Clock):
         super().__init__(lambda unit: 1.0)
         self.asked, self.fails, self.rule = list(asked), fails, ruled or (lambda model, epoch: None)
         self.decisions, self.trained = [], Counter()
-        self.schedule = None
+        self.schedule, self.builds = None, lambda unit: 0.0
 
     def run(self, plan, policy=None, budget=NO_LIMIT, least_models=1):
         policy = policy or NeverStop()
@@ -117,7 +117,7 @@ class World(Clock):
         return orchestrator.run(self.schedule, self, policy, budget=budget, least_models=least_models)
 
     def wait(self) -> list[Outcome]:
-        outcomes = super().wait()
+        outcomes = [replace(one, building=self.builds(one.unit)) for one in super().wait()]
         self.trained.update(one.unit.model for one in outcomes if isinstance(one.unit, Train))
         return [replace(one, error="bad") if (one.unit.model, one.unit.hop) in self.fails else one for one in outcomes]
 
@@ -360,6 +360,14 @@ def test_the_last_visit_begins_where_it_is_expected_to_end_in_time():
     assert longer.now == 31
 
 
+def test_what_a_visit_builds_is_not_expected_of_the_next_one():
+    world = World()
+    world.seconds = lambda unit: 9.0 if unit.hop == 1 else 1.0
+    world.builds = lambda unit: 8.0 if unit.hop == 1 else 0.0
+    assert world.run(Plan(1, models((1,)), 1, 99), budget=Budget(seconds=20.9)) is True
+    assert world.now == 20
+
+
 class Busy(World):
     """A machine on which everything takes longer from some moment on, and what follows the run, too."""
 
@@ -422,7 +430,7 @@ RECORDED = [
 def test_what_follows_a_run_is_expected_by_what_the_run_has_measured(measured, ensemble, calibration):
     steps = [what_it_needs(task, 60.0) for task in (Following.ENSEMBLE, Following.CALIBRATE)]
     expected = sum(one.expect(budgets.Measured(*measured)) for one in steps)
-    assert ensemble + calibration - 0.5 <= expected <= 2 * (ensemble + calibration) + 2
+    assert ensemble + calibration - allowed(20.0) <= expected <= 2 * (ensemble + calibration) + 1
     assert expected == sum(one.seconds for one in steps), "the last expectation is kept"
 
 
@@ -430,8 +438,8 @@ def test_what_is_kept_back_has_limits():
     ensemble, calibration = (what_it_needs(task, 20.0) for task in (Following.ENSEMBLE, Following.CALIBRATE))
     assert ensemble.expect(budgets.Measured()) == calibration.expect(budgets.Measured()) == 0.0
     few, many = budgets.Measured(0.5, 0.1, 0.1, 2), budgets.Measured(0.5, 0.1, 0.1, 99)
-    assert (ensemble.expect(few), calibration.expect(few)) == pytest.approx((1.2, 0.7))
-    assert (ensemble.expect(many), calibration.expect(many)) == pytest.approx((1.8, 1.3)), "of at most eight members"
+    assert (ensemble.expect(few), calibration.expect(few)) == pytest.approx((0.7, 0.7))
+    assert (ensemble.expect(many), calibration.expect(many)) == pytest.approx((1.3, 1.3)), "of at most eight members"
     # Never more than a share of the budget, and one slow evaluation is no measure of the machine.
     slow = budgets.Measured(9.0, 0.1, 5.0, 8)
     assert (ensemble.expect(slow), calibration.expect(slow)) == (5.0, 3.0) and slow.slower == 3.0

@@ -73,7 +73,7 @@ def settle(
     if outcome.error is None:
         if history is not None and figures:
             record(history, outcome)
-        schedule.succeeded(unit, outcome.seconds)
+        schedule.succeeded(unit, outcome.seconds, outcome.building)
         return
     # Several evaluations of one model may fail, each on its segment, but the model is given up once.
     already = schedule.progress[model].status is Status.FAILED

@@ -157,7 +157,7 @@ class Schedule:
     def visit_seconds(self) -> float:
         """How long visits that begin now on all segments keep them busy, with the evaluations of their models.
 
-        It is the mean of the last ones: a machine can become slower.  0 before the first.
+        It is the mean of the last ones, without building: a machine can become slower.  0 before the first.
         """
         parts = sum(map(len, self.plan.evaluations.values())) if self.plan.evaluate_every else 0
         return self._recent.mean + parts * self._recent_evaluations.mean
@@ -289,7 +289,8 @@ class Schedule:
                     self._begin(one)
         return [chain.units for chain in chains]
 
-    def succeeded(self, unit: Unit, seconds: float = 0.0) -> None:
+    def succeeded(self, unit: Unit, seconds: float = 0.0, building: float = 0.0) -> None:
+        """``building``: the part of the seconds that a further visit will not take."""
         mine = self._release(unit)
         mine.tries.pop(unit, None)
         if isinstance(unit, Train):
@@ -297,7 +298,7 @@ class Schedule:
             mine.visits.add(seconds)
             mine.recent.add(seconds)
             self._visits.add(seconds)
-            self._recent.add(seconds)
+            self._recent.add(max(0.0, seconds - building))
             if mine.plan.sort is not None:
                 self._visits_of.setdefault(mine.plan.sort, Spent()).add(seconds)
             self._changed(unit.model)

@@ -320,6 +320,7 @@ class Driver:
                     Outcome(
                         unit=unit,
                         seconds=seconds,
+                        building=result.building,
                         error=result.reason,
                         try_again=False,
                         rows=result.rows,
