@@ -495,7 +495,7 @@ def _tell_of_excess(db: Database, run: int, whole: float, preparing: float, bega
     db.notice(
         f"the call took {took:.0f} s, because a budget of {whole:g} s is too small for these rows on this machine,"
         f" as busy as it is; {_where_it_went(trained, preparing, began_at, None)}",
-        f"A budget of at least {math.ceil(took)} s can be kept; segments and source_table say how much work there is.",
+        f"A budget of at least {math.ceil(took)} s can be kept. Fewer rows or columns need less time.",
     )
 
 
