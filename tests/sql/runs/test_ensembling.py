@@ -171,7 +171,15 @@ def test_a_budget_that_is_used_when_the_run_has_ended(noisy: Lab) -> None:
 
 def test_a_budget_that_is_used_before_the_first_epoch(noisy: Lab) -> None:
     """The call says that it goes on, and trains two models side by side: one alone is no ensemble."""
-    train(noisy, "at_once", "price", budget="1 millisecond", segments=2)
+    noisy(
+        "CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " PERFORM pg_sleep(2); RETURN new; END $$;"
+        "CREATE TRIGGER dawdle BEFORE INSERT ON cerebro.hop FOR EACH ROW EXECUTE FUNCTION dawdle()"
+    )
+    try:
+        train(noisy, "at_once", "price", budget="1 millisecond", segments=2)
+    finally:
+        noisy("DROP TRIGGER dawdle ON cerebro.hop; DROP FUNCTION dawdle()")
     told = noisy.told()
     assert any("the budget is used, and no model has completed an epoch" in line for line in told), "\n".join(told)
     assert any(OUTCOME.search(line) for line in told), "\n".join(told)
