@@ -7,8 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
 from .events import Following
+from .models.member_choice import LEAST_MEMBERS, USUAL_MEMBERS
 from .records import dataclass, field
 from .search.budget import FollowUp
+
+MOST_OF_BUDGET = {Following.ENSEMBLE: 0.25, Following.CALIBRATE: 0.15}  # that is kept back
+MOST_EXCESS, LEAST_EXCESS = 0.1, 2.0  # of a budget, and seconds: by so much a call may exceed it
+SHARE_OF_STEPS = 0.5
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,30 @@ class Step:
     def seconds(self) -> float:
         """How long it is expected to take, within what the budget may keep back for it."""
         return 0.0 if self.needs is None else self.needs.seconds
+
+
+def allowed(budget: float) -> float:
+    """The seconds by which a call may exceed its budget: a tenth of it, or 2 s if that is more."""
+    return max(MOST_EXCESS * budget, LEAST_EXCESS)
+
+
+def excess_of_steps(budget: float) -> float:
+    """The part of it that the steps may use, if what was kept back for them turns out too small."""
+    return SHARE_OF_STEPS * allowed(budget)
+
+
+def what_it_needs(task: Following, budget: float) -> FollowUp:
+    """What an ensemble or a calibration computes.  ``budget``: the seconds of the whole call; 0: not limited.
+
+    For the ensemble, the model tables are made, a trainer starts and builds a program, and each member predicts.  The
+    program of the ensemble is another one; it is built for the calibration, and predicts what all members do.
+    """
+    return FollowUp(firsts=1, passes=USUAL_MEMBERS, most=MOST_OF_BUDGET[task] * budget)
+
+
+def least_models(steps: Sequence[Step]) -> int:
+    """How many models these steps need."""
+    return LEAST_MEMBERS if any(step.task is Following.ENSEMBLE for step in steps) else 1
 
 
 def kept_back(steps: Sequence[Step]) -> float:

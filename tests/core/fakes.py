@@ -560,7 +560,7 @@ class Dynamic(Schedule):
         else:
             super()._offer(unit)
 
-    def take(self, segment: int, only: int | None = None) -> Unit | None:
+    def take(self, segment: int, only: Sequence[int] | None = None) -> Unit | None:
         unit = super().take(segment, only)
         if isinstance(unit, Train):
             self._withdraw(unit.model)

@@ -5,11 +5,19 @@ from __future__ import annotations
 import math
 import random
 import statistics
+import time
 from collections.abc import Iterator
 
 import pytest
 
-from cerebro_db.core.models.member_choice import Comparison, OfOutput, difference, members
+from cerebro_db.core.models.member_choice import (
+    Comparison,
+    OfOutput,
+    batches_in_time,
+    difference,
+    joins,
+    members,
+)
 from cerebro_plpy.judging.packed_rows import Batch
 from cerebro_plpy.verbs import choosing_members
 from cerebro_plpy.verbs.choosing_members import ValidationSample
@@ -135,6 +143,30 @@ def test_large_rows_are_not_all_kept_in_memory() -> None:
 
     assert len(choosing_members._first(batches(12_500, 10))) == len(read) == 4
     assert sum(len(one.inputs[0] or b"") for one in choosing_members._first(batches(1, 20 << 20))) == 140 << 20
+
+
+def test_few_rows_are_read_when_the_time_is_over() -> None:
+    batches = (Batch(2000, [bytes(10)], []) for _ in range(20))
+    assert len(choosing_members._first(batches, time.monotonic() - 1)) == 1
+
+
+def test_the_best_two_predict_the_rows_and_others_as_long_as_there_is_time() -> None:
+    assert [joins(number, last=0.5, left=-1.0) for number in range(4)] == [True, True, False, False]
+    assert joins(7, last=9.0, left=None) and joins(7, last=0.5, left=0.5) and not joins(7, last=0.6, left=0.5)
+
+
+@pytest.mark.parametrize(
+    ("done", "each", "left", "members", "batches"),
+    [
+        (2, 0.1, 8.0, 8, 10),  # of 80 that fit into the time, and two that are done, each of eight members predicts ten
+        (2, 0.1, 1.0, 8, 1),
+        (2, 0.1, -5.0, 8, 1),
+        (6, 0.1, 1.0, 2, 8),
+        (2, 0.0, 1.0, 8, 125_000_000),
+    ],
+)
+def test_all_members_have_time_for_the_rows(done: int, each: float, left: float, members: int, batches: int) -> None:
+    assert batches_in_time(done, each, left, members) == batches
 
 
 def test_rows_that_have_not_chosen_the_members_judge_them_too() -> None:

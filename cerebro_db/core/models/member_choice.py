@@ -19,6 +19,8 @@ from .metrics import LEAST_PROBABILITY
 
 MOST_SEARCHED = 20  # members of a searched mean; more change it little
 MOST_MEMBERS = 100
+LEAST_MEMBERS = 2  # that are compared, however short the time is
+USUAL_MEMBERS = 8  # the default of the SQL function
 Comparison = tuple[float, float]  # what a mean loses more than another, and the standard error of that
 
 
@@ -138,3 +140,19 @@ def difference(losses: Sequence[float], others: Sequence[float]) -> Comparison:
     more = mean(differences)
     spread = math.fsum((one - more) ** 2 for one in differences) / max(1, len(differences) - 1)
     return more, math.sqrt(spread / len(differences))
+
+
+# -- when time is short --------------------------------------------------------------------------------------
+
+
+def joins(number: int, last: float, left: float | None) -> bool:
+    """Whether one more model predicts the rows: the best two always do.
+
+    ``number``: how many have.  ``last``: the seconds that the last one took.  ``left``: seconds; None: no limit.
+    """
+    return number < LEAST_MEMBERS or left is None or last <= left
+
+
+def batches_in_time(done: int, each: float, left: float, members: int) -> int:
+    """How many batches of rows all members have time to predict, of which one has predicted ``done``; at least 1."""
+    return max(1, int((left / max(each, 1e-9) + done) / members))

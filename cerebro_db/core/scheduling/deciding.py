@@ -18,7 +18,7 @@ from ..search.policy import Decision, History, NewModel, Policy
 from ..search.request import Request
 from .plan import MOST_HOPS, ModelPlan
 from .ports import DecisionPorts, NotYet
-from .progress import Status
+from .progress import ModelProgress, Status
 from .schedule import Schedule
 
 NO_LIMIT = Budget()
@@ -56,15 +56,18 @@ class Deciding:
         budget: Budget = NO_LIMIT,
         *,
         repeats: bool = False,
+        least_models: int = 1,
     ) -> None:
         """``history`` has the figures of the log, if the run is resumed; what the schedule knows is added here.
 
-        ``repeats``: the run replays another one, so the policy proposes nothing.
+        ``repeats``: the run replays another one, so the policy proposes nothing.  ``least_models``: how many models
+        get the least epochs of the budget: an ensemble needs two.
         """
         if policy.asks and not schedule.decides:
             raise ValueError(f"the policy '{policy.name}' wants to be asked, but the schedule awaits no decisions")
         self.schedule, self.ports, self.policy, self.budget, self.repeats = schedule, ports, policy, budget, repeats
         self.history = known_of(schedule, History() if history is None else history)
+        self.least_models = least_models
         self.cut = False  # whether the budget has kept the policy from adding models
         self.unruled: set[int] = set()  # models about which the rule has not answered yet
         self._taken: set[int] = set()  # the requests that were looked at
@@ -79,17 +82,16 @@ class Deciding:
         """Whether nothing new may begin."""
         return self._reached() and not self._lacks()
 
-    def last_model(self) -> int | None:
-        """The only model that trains on: a limit of the budget is reached, but no model has the least epochs yet.
+    def last_models(self) -> list[int] | None:
+        """The only models that train on: a limit of the budget is reached, but too few models have the least epochs.
 
-        It is the one that is closest to them. If it fails, the next one takes its place.
+        They are those that are closest to them. If one fails, the next one takes its place. None: all may train.
         """
         if self.budget.least_epochs is None or not self._reached() or not self._lacks():
             return None
         self.schedule.wait_for_no_judges()
-        progress, trainable = self.schedule.progress, self.schedule.trainable()
-        useful = [model for model in trainable if not progress[model].plan.is_judge]
-        return max(useful, key=self.schedule.advance, default=None)
+        ranked = sorted(self._behind(), key=self.schedule.advance, reverse=True)
+        return ranked[: max(1, self.least_models - self._with_least_epochs())]
 
     def hops_left(self) -> int | None:
         return None if self.budget.hops is None else max(0, self.budget.hops - self.schedule.hops)
@@ -100,11 +102,34 @@ class Deciding:
         return self.budget.reached(self.ports.used(), self.schedule.hops, self.schedule.visit_seconds)
 
     def _lacks(self) -> bool:
-        every = self.schedule.progress.values()
-        useful = [one for one in every if not one.plan.is_judge]
-        if len(useful) < len(every) and not any(one.status is Status.ACTIVE for one in useful):
+        """Whether too few models have the least epochs: none, or fewer than what follows needs, and there is time."""
+        if self.budget.least_epochs is None:
+            return False
+        useful = self._useful()
+        judged = len(useful) < len(self.schedule.progress)
+        if judged and not any(one.status is Status.ACTIVE for one in useful.values()):
             return False  # what still trains says only how good models are that have ended
-        return self.budget.lacks(max((one.epochs for one in useful if one.status is not Status.FAILED), default=0))
+        done = self._with_least_epochs()
+        return not done or (done < self.least_models and bool(self._behind()) and not self._over())
+
+    def _useful(self) -> dict[int, ModelProgress]:
+        """The models that may be kept: not those of folds, which say how good others are."""
+        return {model: mine for model, mine in self.schedule.progress.items() if not mine.plan.is_judge}
+
+    def _with_least_epochs(self) -> int:
+        sound = (one for one in self._useful().values() if one.status is not Status.FAILED)
+        return sum(not self.budget.lacks(one.epochs) for one in sound)
+
+    def _behind(self) -> list[int]:
+        """The models in training that do not have the least epochs."""
+        useful = self._useful()
+        trainable = [one for one in self.schedule.trainable() if one in useful]
+        return [one for one in trainable if self.budget.lacks(useful[one].epochs)]
+
+    def _over(self) -> bool:
+        """Whether the budget would be spent if nothing were kept back for what follows."""
+        schedule, used = self.schedule, replace(self.ports.used(), kept_back=0.0)
+        return self.budget.reached(used, schedule.hops, schedule.visit_seconds)
 
     def attend(self) -> None:
         """Make every decision that can be made at this moment: one may make way for another."""
@@ -133,7 +158,7 @@ class Deciding:
                 self._commit(self._released(model))
         if spent:
             self._end_idle()
-        elif self.policy.proposes and not self.repeats and self.last_model() is None:
+        elif self.policy.proposes and not self.repeats and self.last_models() is None:
             self._propose()
 
     def _repeat(self) -> None:

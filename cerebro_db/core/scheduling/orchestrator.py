@@ -25,13 +25,14 @@ def run(
     budget: Budget = NO_LIMIT,
     *,
     repeats: bool = False,
+    least_models: int = 1,
 ) -> bool:
     """Drive a run from wherever its schedule stands to its end. Returns whether its budget has ended it.
 
     The arguments from ``policy`` on are those of ``Deciding``.
     """
     policy = policy or NeverStop()
-    deciding = Deciding(schedule, ports, policy, history, budget, repeats=repeats)
+    deciding = Deciding(schedule, ports, policy, history, budget, repeats=repeats, least_models=least_models)
     told = deciding.history if schedule.decides or policy.proposes else None
     while True:
         deciding.attend()
@@ -53,7 +54,7 @@ def begin_units(schedule: Schedule, ports: Ports, deciding: Deciding) -> None:
             continue
         if not spent and deciding.spent():
             return
-        only = deciding.last_model()
+        only = deciding.last_models()
         unit = schedule.take(segment, only)
         if unit is not None:
             most = deciding.hops_left() if only is None else 0  # visits of others beside it
@@ -72,7 +73,7 @@ def settle(
     if outcome.error is None:
         if history is not None and figures:
             record(history, outcome)
-        schedule.succeeded(unit, outcome.seconds)
+        schedule.succeeded(unit, outcome.seconds, outcome.building)
         return
     # Several evaluations of one model may fail, each on its segment, but the model is given up once.
     already = schedule.progress[model].status is Status.FAILED

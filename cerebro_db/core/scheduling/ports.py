@@ -31,6 +31,7 @@ class Outcome:
     counts: bool = True  # whether it was a try of this unit; in a chain, perhaps a unit after it has failed
     # It did not begin: the order has ended at a unit before it of the same model.  The outcome of that one comes later.
     cut: bool = False
+    building: float = 0.0  # of the seconds: for the program that it built, which later visits find
 
 
 class NotYet(Exception):

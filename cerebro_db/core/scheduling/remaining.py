@@ -19,6 +19,7 @@ from .progress import ModelProgress, Spent, Status
 from .schedule import Schedule
 
 MOST_OVERHEAD = 3.0  # times the time of the units: segments that wait, and what driver and sessions do between units
+EARLY = 9  # evaluations, as many as are recent
 PLACES = 50  # of models that will begin, of which the expected epochs are asked
 FEWEST_ROWS = 0.03  # of the visits under way, before their pace says anything
 
@@ -38,15 +39,16 @@ class RunPace:
 
     visits: Spent = field(default_factory=Spent)  # without building
     evaluations: Spent = field(default_factory=Spent)
+    early: list[float] = field(default_factory=list)  # seconds of the first evaluations
     of_models: dict[int, Spent] = field(default_factory=dict)  # the visits of each
     seen: dict[int, set[int]] = field(default_factory=dict)  # model -> the segments where it was built
     built: list[float] = field(default_factory=list)  # by each first visit of a model to a segment
-    longest_evaluation: float = 0.0  # usually the first one of a trainer, which has built a program
 
     def add(self, unit: Unit, seconds: float, building: float) -> None:
         if isinstance(unit, Evaluate):
             self.evaluations.add(seconds)
-            self.longest_evaluation = max(self.longest_evaluation, seconds)
+            if len(self.early) < EARLY:
+                self.early.append(seconds)
             return
         segments = self.seen.setdefault(unit.model, set())
         if unit.segment in segments:

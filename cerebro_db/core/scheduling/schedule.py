@@ -163,10 +163,15 @@ class Schedule:
     def visit_seconds(self) -> float:
         """How long visits that begin now on all segments keep them busy, with the evaluations of their models.
 
-        It is the mean of the last ones: a machine can become slower.  0 before the first.
+        It is the mean of the last ones, without building: a machine can become slower.  0 before the first.
         """
         parts = sum(map(len, self.plan.evaluations.values())) if self.plan.evaluate_every else 0
         return self._recent.mean + parts * self._recent_evaluations.mean
+
+    @property
+    def evaluation_seconds(self) -> float:
+        """What evaluating a model on one part of the rows for validation has taken lately; 0 before the first."""
+        return self._recent_evaluations.mean
 
     def epoch_seconds(self) -> float | None:
         """What an epoch of a model takes one segment, evaluations included; None before the first visit."""
@@ -237,17 +242,17 @@ class Schedule:
 
     # -- moves -----------------------------------------------------------------------------------
 
-    def take(self, segment: int, only: int | None = None) -> Unit | None:
-        """Begin the most urgent unit of a segment, if there is one.  ``only``: no other model may train.
+    def take(self, segment: int, only: Sequence[int] | None = None) -> Unit | None:
+        """Begin the most urgent unit of a segment, if there is one.  ``only``: no other models may train.
 
         None, too, if the segment waits until all segments of a joint visit are idle.
         """
-        if self._gathering is not None and only not in (None, self._gathering.model):
+        if self._gathering is not None and only is not None and self._gathering.model not in only:
             self._gathering = None
         if self._gathering is not None and segment in self._gathering.segments:
             unit: Unit | None = self._gathering
         else:
-            visits = None if only is None else self.progress[only].waiting
+            visits = None if only is None else [unit for one in only for unit in self.progress[one].waiting]
             unit = self._waiting[segment].most_urgent(self._pace, visits)
         if isinstance(unit, TrainJointly) and not self._gathered(unit):
             return None
@@ -290,7 +295,8 @@ class Schedule:
                     self._begin(one)
         return [chain.units for chain in chains]
 
-    def succeeded(self, unit: Unit, seconds: float = 0.0) -> None:
+    def succeeded(self, unit: Unit, seconds: float = 0.0, building: float = 0.0) -> None:
+        """``building``: the part of the seconds that a further visit will not take."""
         mine = self._release(unit)
         mine.tries.pop(unit, None)
         if isinstance(unit, Train):
@@ -298,7 +304,7 @@ class Schedule:
             mine.visits.add(seconds)
             mine.recent.add(seconds)
             self._visits.add(seconds)
-            self._recent.add(seconds)
+            self._recent.add(max(0.0, seconds - building))
             if mine.plan.sort is not None:
                 self._visits_of.setdefault(mine.plan.sort, Spent()).add(seconds)
             self._changed(unit.model)

@@ -11,6 +11,7 @@ from ..documents import shown
 from ..records import dataclass, field
 
 MOST = 1e15  # of any limit
+MOST_SLOWER = 3.0  # times; a single slow evaluation is no measure
 
 
 @dataclass(frozen=True)
@@ -22,22 +23,41 @@ class Used:
     kept_back: float = 0.0  # what the call will need after the run
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What a run has measured of this machine, as busy as it is: by that, what follows the run is expected to take."""
+
+    building: float = 0.0  # seconds of the slowest first visit of a model to a segment
+    evaluation: float = 0.0  # of a model on all rows for validation: as the first ones took
+    recent: float = 0.0  # as the last ones took
+    models: int = 0  # that have completed an epoch, without copies of others: as many can join an ensemble
+
+    @property
+    def slower(self) -> float:
+        """How many times slower the machine has become: evaluations read the same rows again and again."""
+        if self.evaluation <= 0:
+            return 1.0
+        return min(MOST_SLOWER, max(1.0, self.recent / self.evaluation))
+
+
 @dataclass
 class FollowUp:
     """What a call computes after its run: how much, and how long that is expected to take.
 
-    The run measures on this machine what evaluations take, the first one of a trainer and all others.  So a slow or
-    busy machine keeps more of a budget back than a fast one.
+    The run measures on this machine what that takes.  So a slow or busy machine keeps more of a budget back than a
+    fast one.
     """
 
-    firsts: Annotated[int, Within(0, 1000)]  # what takes as long as a trainer's first evaluation: it builds a program
-    passes: Annotated[int, Within(0, 1000)]  # of a model over all rows for validation, or what takes as long
+    firsts: Annotated[int, Within(0, 1000)]  # what takes as long as building a program
+    passes: Annotated[int, Within(0, 1000)]  # over all rows for validation: one of each model, and at most so many
     most: Annotated[float, Within(0, MOST)]  # seconds that are kept back for it
     seconds: float = field(default=0.0, init=False)  # as it was expected last; 0 before anything is measured
 
-    def expect(self, first: float, evaluation: float) -> float:
-        """The seconds, if a first evaluation, and one on all rows for validation, take so long."""
-        self.seconds = min(self.most, self.firsts * first + self.passes * evaluation)
+    def expect(self, measured: Measured) -> float:
+        """The seconds, by what the run has measured so far."""
+        building = self.firsts * measured.building * measured.slower
+        passing = min(self.passes, measured.models) * max(measured.evaluation, measured.recent)
+        self.seconds = min(self.most, building + passing)
         return self.seconds
 
 

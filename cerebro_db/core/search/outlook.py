@@ -62,15 +62,20 @@ def objective_score(objective: Objective, value: float) -> float:
     return score
 
 
-def where_it_went(preparing: float, starting: float, training: float, finishing: float, share: float) -> str:
+def where_it_went(preparing: float, starting: float, training: float, finishing: float, share: float | None) -> str:
     """A sentence; of seconds.  ``share``: of the training, which the best model got, with those it is a copy of."""
+    of_best = "" if share is None else f", {share:.0%} of it the best model"
     parts = [
         f"{seconds:.0f} s {what}"
         for seconds, what in (
             (preparing, "preparing the rows"),
             (starting, "starting and building until the first visit ended"),
-            (training, f"training, {share:.0%} of it the best model"),
-            (finishing, "evaluating the last models and making the tables"),
+            (training, f"training{of_best}"),
+            (
+                finishing,
+                "evaluating the last models and making the tables"
+                + ("" if share is not None else ", the ensemble and the calibration"),
+            ),
         )
         if seconds >= 0.5
     ]

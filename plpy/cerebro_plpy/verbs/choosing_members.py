@@ -43,7 +43,7 @@ COLUMNS = ("run", "objective", "direction")  # of the summary
 CHOOSING_ROWS = 4000  # for validation, by which members are chosen
 MOST_ROWS = 50_000  # that all models predict
 MOST_BYTES = 128 << 20  # of their inputs, which stay in memory; with one packed row more
-FIRST_SHARE = 0.3  # of the time, for the first model, which a trainer has to build
+READING_SHARE = 0.2  # of the time, for reading the rows
 CROSS_ENTROPY, SQUARED_ERROR = "categorical_crossentropy", "mse"
 
 
@@ -220,19 +220,22 @@ def _sample(
     known = all(one.target == "class" or (one.target == "real" and one.elements == 1) for one in layout.outputs)
     if not known or not platform.of(db).runs_functions_in_session:
         return None
-    batches = _first(packed_rows.batches(db, measure.rows, layout, range(len(layout.outputs))))
+    batches = _first(packed_rows.batches(db, measure.rows, layout, range(len(layout.outputs))), until)
     predicted: list[list[list[float]]] = [[] for _ in layout.outputs]
+    took = 0.0  # for the last model
     with trainers.own_segment(db, models[0].memory_mb) as (mine, _):
         for number, model in enumerate(models):
-            if number >= 2 and until is not None and time.monotonic() > until:
+            if not member_choice.joins(number, took, _left(until)):
                 break
+            began = time.monotonic()
             order = trainers.order_of(model, model.version(db), packed_rows.inputs(layout), None)
             with trainers.predicting(db, mine, model, order) as prediction:
                 if number == 0:  # it tells for how many rows there is time
-                    answers = list(_in_time(prediction, batches, until))
+                    answers = _in_time(prediction, batches, len(models), until)
                     batches = batches[: len(answers)]
                 else:
                     answers = [prediction.predict(batch.rows, batch.inputs) for batch in batches]
+            took = time.monotonic() - began
             for place, variable in enumerate(layout.outputs):
                 numbers = [_numbers(variable, batch, place, found[place][3]) for batch, found in zip(batches, answers)]
                 predicted[place].append([one for its in numbers for one in its])
@@ -242,24 +245,37 @@ def _sample(
     return ValidationSample(outputs, all(len(of_models[0]) == layout.rows for of_models in predicted))
 
 
-def _in_time(prediction: SegmentPrediction, batches: Sequence[Batch], until: float | None) -> Iterator[list[Answer]]:
-    """The answers for all batches, or for those for which the first model of several has time; for one at least."""
-    enough = None if until is None else time.monotonic() + (until - time.monotonic()) * FIRST_SHARE
-    for batch in batches:
-        yield prediction.predict(batch.rows, batch.inputs)
-        if enough is not None and time.monotonic() > enough:
-            break
+def _left(until: float | None) -> float | None:
+    return None if until is None else until - time.monotonic()
 
 
-def _first(batches: Iterable[Batch]) -> list[Batch]:
-    """The first ones, until they are enough rows or bytes."""
+def _in_time(
+    prediction: SegmentPrediction, batches: Sequence[Batch], members: int, until: float | None
+) -> list[list[Answer]]:
+    """The first member's answers for all batches, or for as many as all members have time for; for one at least."""
+    answers: list[list[Answer]] = []
+    enough = len(batches)
+    while len(answers) < enough:
+        began = time.monotonic()
+        batch = batches[len(answers)]
+        answers.append(prediction.predict(batch.rows, batch.inputs))
+        each, left = time.monotonic() - began, _left(until)
+        if left is not None and (len(answers) > 1 or left <= 0):  # the first batch has built the program, too
+            enough = min(enough, member_choice.batches_in_time(len(answers), each, left, members))
+    return answers[:enough]
+
+
+def _first(batches: Iterable[Batch], until: float | None = None) -> list[Batch]:
+    """The first ones, until they are enough rows or bytes, or reading them has taken its share of the time."""
     found: list[Batch] = []
+    left = _left(until)
+    enough = None if left is None else time.monotonic() + READING_SHARE * left
     rows = size = 0
     for batch in batches:
         found.append(batch)
         rows += batch.rows
         size += sum(len(one) for one in batch.inputs if one is not None)
-        if rows >= MOST_ROWS or size >= MOST_BYTES:
+        if rows >= MOST_ROWS or size >= MOST_BYTES or (enough is not None and time.monotonic() > enough):
             break
     return found
 

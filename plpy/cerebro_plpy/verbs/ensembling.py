@@ -14,7 +14,7 @@ from cerebro_db.core import codec, documents
 from cerebro_db.core.architecture import keras_json
 from cerebro_db.core.architecture.ensembles import ensemble as mean_of
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, Unsupported, WrongState
-from cerebro_db.core.models.member_choice import MOST_MEMBERS, MemberConfiguration
+from cerebro_db.core.models.member_choice import MOST_MEMBERS, USUAL_MEMBERS, MemberConfiguration
 from cerebro_db.core.models.model_columns import OF_GROUPS, ModelColumns
 from cerebro_db.core.names import Name
 from cerebro_db.core.records import dataclass
@@ -34,8 +34,6 @@ from ..models.weights import LARGEST_VALUE
 from ..runs.tables.model_tables import set_key
 from . import attempts, choosing_members
 from .choosing_members import Joined, Measure
-
-USUAL_MEMBERS = 8  # the default of the SQL function
 
 
 @dataclass(frozen=True)

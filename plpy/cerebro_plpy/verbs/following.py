@@ -9,10 +9,9 @@ from typing import Any
 
 from cerebro_db.core import following
 from cerebro_db.core.events import Event, Following
-from cerebro_db.core.following import Step
+from cerebro_db.core.following import Step, what_it_needs
 from cerebro_db.core.models.quality import Quality
 from cerebro_db.core.names import Name
-from cerebro_db.core.search.budget import FollowUp
 from cerebro_db.core.sql import identifier, joined, literal, sql
 
 from .. import platform
@@ -22,7 +21,6 @@ from ..runs.record.run import Run
 from ..runs.request.given import TRAIN, Given
 from ..runs.request.training_rows import Rows
 
-MOST_OF_BUDGET = 0.15
 # The settings of the SQL functions that do these steps alone: exact texts, and scans that begin at the first row.
 SETTINGS = {
     "extra_float_digits": "1", "datestyle": "ISO", "intervalstyle": "postgres", "bytea_output": "hex",
@@ -44,10 +42,7 @@ def of_training(db: Database, given: Given, rows: Rows, budget: float | None) ->
             f"Afterwards: SELECT cerebro.ensemble('{model}', NULL); SELECT * FROM cerebro.calibrate('{model}');",
         )
         return []
-    # A trainer starts and builds a program, which most models share; an ensemble needs another.  Predicting takes less
-    # time than evaluating, and computing a calibration about as long as predicting.
-    needs = FollowUp(firsts=2, passes=4, most=MOST_OF_BUDGET * (budget or 0.0))
-    return [Step(Following.ENSEMBLE, needs), Step(Following.CALIBRATE, needs)]
+    return [Step(task, what_it_needs(task, budget or 0.0)) for task in (Following.ENSEMBLE, Following.CALIBRATE)]
 
 
 def carry_out(db: Database, run: Run, output: Name, deadline: float | None = None) -> list[Quality]:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Callable
 
@@ -17,7 +18,7 @@ from cerebro_db.core import options as known_options
 from cerebro_db.core.architecture import building
 from cerebro_db.core.architecture.sources import Kind
 from cerebro_db.core.errors import InvalidArgument
-from cerebro_db.core.following import kept_back
+from cerebro_db.core.following import allowed, excess_of_steps, kept_back
 from cerebro_db.core.names import Name, split_list
 from cerebro_db.core.options import BEST
 from cerebro_db.core.parameters import flat
@@ -60,6 +61,7 @@ from ..segment import memory
 from . import following
 
 LEAST_FOR_TRAINING = 0.1  # of the budget, however long packing takes
+LEAST_SECONDS = 0.1  # of a run: its budget is above 0
 MOST_SHOWN = 20  # configurations
 LEAST_LEFT, LEAST_SHARE_LEFT = 5.0, 0.2  # seconds, and of a budget: less than that is not worth a word
 
@@ -119,7 +121,7 @@ def run_verb(db: Database, given: Given) -> int | None:
         steps = following.of_training(db, given, rows, whole if asked.interval else None)
         if seconds is not None and asked.interval:
             seconds = max(seconds * LEAST_FOR_TRAINING, seconds - (time.monotonic() - begun))
-            asked = replace(asked, budget={"seconds": round(seconds, 1), "least_epochs": 1})
+            asked = replace(asked, budget={"seconds": max(LEAST_SECONDS, round(seconds, 1)), "least_epochs": 1})
         request_of = _fitting if given.verb == FIT else _searching
         request = request_of(db, given, asked, rows, output, seconds)
         if request is None:
@@ -131,8 +133,11 @@ def run_verb(db: Database, given: Given) -> int | None:
         if given.verb != FIT and whole is not None:
             _tell_of_time(db, run.id, rows, preparing, began_at)
             _tell_of_time_left(db, run.id, whole, kept_back(run.options.follows), time.monotonic() - begun)
-        deadline = None if whole is None or not asked.interval else begun + whole
+        limit: float | None = whole if asked.interval else None
+        deadline = None if limit is None else begun + limit + excess_of_steps(limit)
         judged = following.carry_out(db, run, output, deadline)
+        if limit is not None and time.monotonic() - begun > limit + allowed(limit):
+            _tell_of_excess(db, run.id, limit, preparing, began_at)
     if given.verb == TRAIN:
         say_result(db, run, output, judged)
     return run.id
@@ -436,7 +441,7 @@ def _tell_of_time(db: Database, run: int, rows: Rows, preparing: float, began_at
     if not db.verbose:
         return
     log = RunLog.of_caller(db, run)
-    trained = {model: (took, first, last) for model, took, first, last in log.units.trained_seconds()}
+    trained = _trained(log)
     if not trained:
         return
     board = db.rows(
@@ -449,13 +454,10 @@ def _tell_of_time(db: Database, run: int, rows: Rows, preparing: float, began_at
     while one is not None and one not in line:
         line.append(one)
         one = parents.get(one)
-    first, last = min(first for _, first, _ in trained.values()), max(last for _, _, last in trained.values())
     of_best = sum(trained[model][0] for model in line if model in trained) / sum(
         took for took, _, _ in trained.values()
     )
-    whole = outlook.where_it_went(
-        preparing, first - began_at - preparing, last - first, max(0.0, time.time() - last), of_best
-    )
+    whole = _where_it_went(trained, preparing, began_at, of_best)
     options = log.known.options()
     expected = ""
     if options is not None and options.objective is not None:
@@ -468,6 +470,33 @@ def _tell_of_time(db: Database, run: int, rows: Rows, preparing: float, began_at
             curve, curve[-1][0] if curve else 0.0, options.optimised(rows.validated), int(judged)
         )
     db.detail(whole, expected or None)
+
+
+def _trained(log: RunLog) -> dict[int, tuple[float, float, float]]:
+    """Of each model the seconds of its training, and when its first and its last visit ended."""
+    return {model: (took, first, last) for model, took, first, last in log.units.trained_seconds()}
+
+
+def _where_it_went(
+    trained: Mapping[int, tuple[float, float, float]], preparing: float, began_at: float, of_best: float | None
+) -> str:
+    first, last = min(first for _, first, _ in trained.values()), max(last for _, _, last in trained.values())
+    return outlook.where_it_went(
+        preparing, first - began_at - preparing, last - first, max(0.0, time.time() - last), of_best
+    )
+
+
+def _tell_of_excess(db: Database, run: int, whole: float, preparing: float, began_at: float) -> None:
+    """Say what a budget was too small for."""
+    trained = _trained(RunLog.of_caller(db, run))
+    if not trained:
+        return
+    took = time.time() - began_at
+    db.notice(
+        f"the call took {took:.0f} s, because a budget of {whole:g} s is too small for these rows on this machine,"
+        f" as busy as it is; {_where_it_went(trained, preparing, began_at, None)}",
+        f"A budget of at least {math.ceil(took)} s can be kept. Fewer rows or columns need less time.",
+    )
 
 
 def _tell_of_time_left(db: Database, run: int, whole: float, kept_back: float, elapsed: float) -> None:

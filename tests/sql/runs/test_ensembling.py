@@ -148,22 +148,44 @@ def test_an_ensemble_in_tables_as_madlib_has_them_is_no_member_of_the_next(noisy
     assert noisy.value("SELECT count(*) FROM theirs") == 3
 
 
+OUTCOME = re.compile("alone is better|is the mean of configurations")
+
+
 def test_a_budget_that_is_used_when_the_run_has_ended(noisy: Lab) -> None:
-    """What the call does by default it does then, too, with fewer models."""
+    """The call does by default the same with fewer models, and says what the budget was too small for."""
     noisy(
         "CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF new.event = 'finished' THEN"
         " PERFORM pg_sleep(5); END IF; RETURN new; END $$;"
         "CREATE TRIGGER dawdle BEFORE INSERT ON cerebro.event FOR EACH ROW EXECUTE FUNCTION dawdle()"
     )
     try:
-        train(noisy, "late", "price", budget="5 seconds")
+        train(noisy, "late", "price", budget="2 seconds", segments=2)
     finally:
         noisy("DROP TRIGGER dawdle ON cerebro.event; DROP FUNCTION dawdle()")
     told = noisy.told()
-    models = noisy.value("SELECT count(*) FROM late_info WHERE model IS NOT NULL")
-    outcome = "alone is better|is the mean of configurations" if models > 1 else "one model alone is none"
-    assert any(re.search(outcome, line) for line in told), "\n".join(told)
+    assert any(OUTCOME.search(line) for line in told), "\n".join(told)
     assert noisy.value("SELECT count(*) FROM late_info WHERE calibration IS NOT NULL") == 1
+    said = next((line for line in told if "a budget of 2 s is too small for these rows" in line), None)
+    assert said is not None and "the ensemble and the calibration" in said, "\n".join(told)
+
+
+def test_a_budget_that_is_used_before_the_first_epoch(noisy: Lab) -> None:
+    """The call says that it goes on, and trains two models side by side: one alone is no ensemble."""
+    noisy(
+        "CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " PERFORM pg_sleep(2); RETURN new; END $$;"
+        "CREATE TRIGGER dawdle BEFORE INSERT ON cerebro.hop FOR EACH ROW EXECUTE FUNCTION dawdle()"
+    )
+    try:
+        train(noisy, "at_once", "price", budget="1 millisecond", segments=2)
+    finally:
+        noisy("DROP TRIGGER dawdle ON cerebro.hop; DROP FUNCTION dawdle()")
+    told = noisy.told()
+    assert any("the budget is used, and no model has completed an epoch" in line for line in told), "\n".join(told)
+    assert any(OUTCOME.search(line) for line in told), "\n".join(told)
+    assert noisy.value("SELECT count(*) FROM at_once_info WHERE calibration IS NOT NULL") == 1
+    trained = noisy("SELECT epoch FROM at_once_info WHERE objective_value IS NOT NULL AND model IS NOT NULL")
+    assert trained == [(1,), (1,)]
 
 
 def test_a_call_that_has_no_rows_for_it_adds_none_and_calibrates_none(noisy: Lab) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
 import psycopg2
@@ -31,7 +32,7 @@ from cerebro_db.core.scheduling.orchestrator import Outcome
 from cerebro_db.core.scheduling.plan import TrainJointly, segments_of
 from cerebro_db.core.scheduling.remaining import BegunUnit, RunPace
 from cerebro_db.core.scheduling.schedule import MOST_TRIES, Evaluate, ModelPlan, Schedule, Status, Train, Unit
-from cerebro_db.core.search.budget import Budget, Used
+from cerebro_db.core.search.budget import Budget, Measured, Used
 from cerebro_db.core.search.policy import Decision, Policy
 from cerebro_db.core.search.request import Request
 from cerebro_db.core.texts import short
@@ -113,6 +114,7 @@ class Driver:
         self.first_unit: float | None = None  # when the first unit of this session began
         self.beat_at = 0.0
         self.told_tenth = -1
+        self.told_short = False
         self.started = self.told_at = time.monotonic()
         self.most_seconds, _ = limits.answered(recorder.run)["run_seconds"]
         sizes = [model.state_bytes * (MOST_FUSED if model.build.group else 1) for model in run.models.values()]
@@ -215,12 +217,23 @@ class Driver:
         return self.decisions.ruled(model, epoch)
 
     def used(self) -> Used:
-        each = self.pace.evaluations.each
-        if not self.follow_ups or each is None:
-            return self.decisions.used()
-        first, evaluation = self.pace.longest_evaluation, self._validation_parts * each
-        kept_back = sum(one.expect(first, evaluation) for one in self.follow_ups)
-        return replace(self.decisions.used(), kept_back=kept_back)
+        used = self.decisions.used()
+        if not self.follow_ups:
+            return used
+        measured = self._measured()
+        return replace(used, kept_back=sum(one.expect(measured) for one in self.follow_ups))
+
+    def _measured(self) -> Measured:
+        parts, early = self._validation_parts, self.pace.early
+        return Measured(
+            building=max(self.pace.built, default=0.0),
+            evaluation=parts * (median(early) if early else 0.0),
+            recent=parts * self.schedule.evaluation_seconds,
+            models=sum(
+                mine.epochs > 0 and self.run.models[number].asked.parent is None
+                for number, mine in self.schedule.progress.items()
+            ),
+        )
 
     # -- units ------------------------------------------------------------------------------------
 
@@ -307,6 +320,7 @@ class Driver:
                     Outcome(
                         unit=unit,
                         seconds=seconds,
+                        building=result.building,
                         error=result.reason,
                         try_again=False,
                         rows=result.rows,
@@ -459,6 +473,7 @@ class Driver:
             )
         if now - self.beat_at < HEARTBEAT_EVERY and not last:
             return
+        self._tell_of_short_budget()
         done = self.units.rows_done + self.rows_under_way()
         total = self._rows_in_all.now(last=True) if last else self.rows_expected(done)
         done = min(done, total)
@@ -476,6 +491,23 @@ class Driver:
         if due and done > self.done_before and not last:
             self.told_tenth, self.told_at = tenth, now
             self._tell(done, total, now)
+
+    def _tell_of_short_budget(self) -> None:
+        """Say once that the seconds of the budget are over and no model is of use yet, so that the run goes on."""
+        budget = self.budget()
+        if self.told_short or budget.seconds is None or budget.least_epochs is None:
+            return
+        used = self.used()
+        epochs = max((mine.epochs for mine in self.schedule.progress.values()), default=0)
+        if not budget.lacks(epochs) or used.seconds <= budget.seconds:
+            return
+        self.told_short = True
+        starting = (self.first_unit or time.monotonic()) - self.decisions.began
+        self.db.told(
+            f"the budget is used, and no model has completed an epoch: the first visit began after {starting:.0f} s."
+            " The call ends as soon as a model has",
+            "A larger budget tries more than one model; fewer rows or columns make an epoch shorter.",
+        )
 
     async def _heartbeat(self, done: int, total: int, left: float | None) -> None:
         await self.log.events.heartbeat(done, total, left)

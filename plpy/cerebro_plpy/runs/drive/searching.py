@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cerebro_db.core.events import Verdict
+from cerebro_db.core.following import least_models
 from cerebro_db.core.scheduling import orchestrator
 from cerebro_db.core.scheduling.deciding import Deciding
 from cerebro_db.core.scheduling.schedule import Schedule
@@ -57,7 +58,10 @@ class Search:
             policy=self.policy, budget=lambda: self.budget(schedule),
         )  # fmt: skip
         history, budget = self.history(), self.budget(schedule)
-        spent = orchestrator.run(schedule, driver, self.policy, history, budget, repeats=self.replays is not None)
+        spent = orchestrator.run(
+            schedule, driver, self.policy, history, budget,
+            repeats=self.replays is not None, least_models=least_models(self.run.options.follows),
+        )  # fmt: skip
         driver.beat(last=True)
         self.recorder.finish()
         return spent, schedule, driver.units.times.features
