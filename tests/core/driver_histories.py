@@ -46,6 +46,7 @@ DATABASE: Any = SimpleNamespace(
     told=lambda *a, **k: None,
     detail=lambda *a, **k: None,
     verbose=None,
+    ask_for_details=lambda: None,
     warning=lambda *a, **k: None,
     info=lambda *a, **k: None,
     plpy=None,

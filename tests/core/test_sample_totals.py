@@ -11,7 +11,7 @@ from cerebro_plpy.database.relations import Column
 from cerebro_plpy.packing.columns import statistics
 
 
-class Asked:
+class CountingDatabase:
     """Answers each statement with no values, and keeps how many it asks for."""
 
     def __init__(self) -> None:
@@ -22,19 +22,19 @@ class Asked:
         return [{"rows": 7}]
 
 
-class Rows:
+class SomeRows:
     rows = sql("somewhere")
 
 
 @pytest.mark.parametrize("type", ["timestamp", "text"])
 def test_the_totals_of_many_columns_fit(type: str) -> None:
-    family, asked = "date" if type == "timestamp" else "text", Asked()
+    family, asked = "date" if type == "timestamp" else "text", CountingDatabase()
     looked = statistics.Looked(Column("x", type, type, "S", None), family, as_text=type == "text")
-    found = statistics.totals(asked, Rows, [looked] * 1600)  # type: ignore[arg-type]
+    found = statistics.totals(asked, SomeRows, [looked] * 1600)  # type: ignore[arg-type]
     assert found == {"rows": 7} and len(asked.entries) == (4 if type == "timestamp" else 1)
     assert sum(asked.entries) == 1600 * (4 if type == "timestamp" else 1) + len(asked.entries)
     assert max(asked.entries) <= 1664
 
 
 def test_without_columns_the_rows_are_counted() -> None:
-    assert statistics.totals(Asked(), Rows, []) == {"rows": 7}  # type: ignore[arg-type]
+    assert statistics.totals(CountingDatabase(), SomeRows, []) == {"rows": 7}  # type: ignore[arg-type]

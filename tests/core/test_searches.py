@@ -393,7 +393,7 @@ class Busy(World):
 
     def used(self):
         early = statistics.median(self.evaluations[:9] or [0.0])
-        measured = budgets.Measured(self.BUILDING, 2 * early, 2 * self.schedule.evaluation_seconds, 8)
+        measured = budgets.MachineSpeed(self.BUILDING, 2 * early, 2 * self.schedule.evaluation_seconds, 8)
         return Used(self.now, kept_back=sum(one.needs.expect(measured) for one in self.steps))
 
 
@@ -429,21 +429,21 @@ RECORDED = [
 @pytest.mark.parametrize(("measured", "ensemble", "calibration"), RECORDED)
 def test_what_follows_a_run_is_expected_by_what_the_run_has_measured(measured, ensemble, calibration):
     steps = [what_it_needs(task, 60.0) for task in (Following.ENSEMBLE, Following.CALIBRATE)]
-    expected = sum(one.expect(budgets.Measured(*measured)) for one in steps)
+    expected = sum(one.expect(budgets.MachineSpeed(*measured)) for one in steps)
     assert ensemble + calibration - allowed(20.0) <= expected <= 2 * (ensemble + calibration) + 1
     assert expected == sum(one.seconds for one in steps), "the last expectation is kept"
 
 
 def test_what_is_kept_back_has_limits():
     ensemble, calibration = (what_it_needs(task, 20.0) for task in (Following.ENSEMBLE, Following.CALIBRATE))
-    assert ensemble.expect(budgets.Measured()) == calibration.expect(budgets.Measured()) == 0.0
-    few, many = budgets.Measured(0.5, 0.1, 0.1, 2), budgets.Measured(0.5, 0.1, 0.1, 99)
+    assert ensemble.expect(budgets.MachineSpeed()) == calibration.expect(budgets.MachineSpeed()) == 0.0
+    few, many = budgets.MachineSpeed(0.5, 0.1, 0.1, 2), budgets.MachineSpeed(0.5, 0.1, 0.1, 99)
     assert (ensemble.expect(few), calibration.expect(few)) == pytest.approx((0.7, 0.7))
     assert (ensemble.expect(many), calibration.expect(many)) == pytest.approx((1.3, 1.3)), "of at most eight members"
     # Never more than a share of the budget, and one slow evaluation is no measure of the machine.
-    slow = budgets.Measured(9.0, 0.1, 5.0, 8)
+    slow = budgets.MachineSpeed(9.0, 0.1, 5.0, 8)
     assert (ensemble.expect(slow), calibration.expect(slow)) == (5.0, 3.0) and slow.slower == 3.0
-    assert budgets.Measured(evaluation=0.2, recent=0.1).slower == budgets.Measured(recent=1.0).slower == 1.0
+    assert budgets.MachineSpeed(evaluation=0.2, recent=0.1).slower == budgets.MachineSpeed(recent=1.0).slower == 1.0
 
 
 @pytest.mark.parametrize("least_models", [1, 2])

@@ -95,6 +95,15 @@ def eventually(question: Callable[[], Any], within: float = 120.0, what: str = "
     return answer
 
 
+def rounded(value: Any) -> Any:
+    """The same with numbers of nine digits: Greenplum adds rows up in any order."""
+    if isinstance(value, float):
+        return float(f"{value:.9g}")
+    if isinstance(value, dict):
+        return {key: rounded(one) for key, one in value.items()}
+    return type(value)(map(rounded, value)) if isinstance(value, (list, tuple)) else value
+
+
 class Lab:
     """A schema for one test module, and the statements of a user in it."""
 

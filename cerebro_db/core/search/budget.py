@@ -24,7 +24,7 @@ class Used:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MachineSpeed:
     """What a run has measured of this machine, as busy as it is: by that, what follows the run is expected to take."""
 
     building: float = 0.0  # seconds of the slowest first visit of a model to a segment
@@ -53,7 +53,7 @@ class FollowUp:
     most: Annotated[float, Within(0, MOST)]  # seconds that are kept back for it
     seconds: float = field(default=0.0, init=False)  # as it was expected last; 0 before anything is measured
 
-    def expect(self, measured: Measured) -> float:
+    def expect(self, measured: MachineSpeed) -> float:
         """The seconds, by what the run has measured so far."""
         building = self.firsts * measured.building * measured.slower
         passing = min(self.passes, measured.models) * max(measured.evaluation, measured.recent)

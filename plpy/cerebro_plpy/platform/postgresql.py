@@ -120,7 +120,7 @@ class PostgreSQL(Platform):
 
     def rows_to_pack(self, db: Database, wanted: RowsToPack) -> Iterator[Row]:
         if wanted.are_many and self._reads_ranges(db):
-            yield from self._stored(db, wanted)
+            yield from self._of_new_table(db, wanted)
             return
         cursor = db.cursor(wanted.in_chunks(sort=wanted.seed is not None, order=sql("")))
         while len(batch := cursor.fetch(1)):
@@ -128,14 +128,14 @@ class PostgreSQL(Platform):
         cursor.close()
 
     @staticmethod
-    def _stored(db: Database, wanted: RowsToPack) -> Iterator[Row]:
+    def _of_new_table(db: Database, wanted: RowsToPack) -> Iterator[Row]:
         """From a new table with the values of the rows: a chunk is a range of its blocks, so nothing is sorted for it.
 
         Parallel workers compute and sort these values, as they do not for a cursor.  They would mix rows that keep
         their order; an INSERT gets none.
         """
-        name = Name("pg_temp", f"cerebro_rows_{token()}")
-        copied, sorts = name.sql, wanted if wanted.seed is not None else wanted.in_place
+        name = f"cerebro_rows_{token()}"
+        copied, sorts = Name("pg_temp", name).sql, wanted if wanted.seed is not None else wanted.in_place
         rows = sorts or wanted
         values = sql("SELECT {chosen} FROM ({numbered}) AS q", chosen=rows.chosen, numbered=rows.numbered)
         make = sql("CREATE TEMPORARY TABLE {copied} ON COMMIT DROP AS {values}", copied=copied, values=values)
@@ -145,7 +145,7 @@ class PostgreSQL(Platform):
         else:
             order = joined(", ", (sql("q.{name}", name=name) for name in rows.sorted_by))
             db.text(sql("{make} ORDER BY {order}", make=make, order=order))
-        size = sql("pg_catalog.pg_relation_size({copied}::pg_catalog.regclass)", copied=literal(name.quoted))
+        size = sql("pg_catalog.pg_relation_size({copied}::pg_catalog.regclass)", copied=literal(f"pg_temp.{name}"))
         (found,) = db.text(sql("SELECT {size} / pg_catalog.current_setting('block_size')::bigint AS blocks", size=size))
         aggregates = wanted.aggregates(sql(""))
         for start in range(0, found["blocks"], BLOCKS_PER_CHUNK):

@@ -317,7 +317,7 @@ def test_the_key_of_a_table_is_its_primary_key(flats: Lab) -> None:
 def test_kept_columns_need_rights_on_columns_and_types(flats: Lab) -> None:
     flats("CREATE SCHEMA closed; CREATE TYPE closed.mood AS ENUM ('good'); CREATE TYPE view_of AS ENUM ('sea')")
     flats("CREATE TABLE moods AS SELECT id, size, city, 'good'::closed.mood AS mood, 'sea'::view_of AS sight,"
-          " 'secret' AS note FROM flats; REVOKE USAGE ON TYPE view_of FROM public; CREATE ROLE keeper;"
+          " 'secret' AS note FROM flats; REVOKE USAGE ON TYPE view_of FROM public; CREATE ROLE keeper LOGIN;"
           " GRANT cerebro_user TO keeper; CREATE SCHEMA kept; ALTER SCHEMA kept OWNER TO keeper;"
           " GRANT SELECT (id, size, city, mood, sight) ON moods TO keeper;"
           " GRANT SELECT ON rents, rents_info, rents_summary TO keeper")  # fmt: skip

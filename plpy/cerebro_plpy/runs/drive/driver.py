@@ -32,7 +32,7 @@ from cerebro_db.core.scheduling.orchestrator import Outcome
 from cerebro_db.core.scheduling.plan import TrainJointly, segments_of
 from cerebro_db.core.scheduling.remaining import BegunUnit, RunPace
 from cerebro_db.core.scheduling.schedule import MOST_TRIES, Evaluate, ModelPlan, Schedule, Status, Train, Unit
-from cerebro_db.core.search.budget import Budget, Measured, Used
+from cerebro_db.core.search.budget import Budget, MachineSpeed, Used
 from cerebro_db.core.search.policy import Decision, Policy
 from cerebro_db.core.search.request import Request
 from cerebro_db.core.texts import short
@@ -223,9 +223,9 @@ class Driver:
         measured = self._measured()
         return replace(used, kept_back=sum(one.expect(measured) for one in self.follow_ups))
 
-    def _measured(self) -> Measured:
+    def _measured(self) -> MachineSpeed:
         parts, early = self._validation_parts, self.pace.early
-        return Measured(
+        return MachineSpeed(
             building=max(self.pace.built, default=0.0),
             evaluation=parts * (median(early) if early else 0.0),
             recent=parts * self.schedule.evaluation_seconds,
