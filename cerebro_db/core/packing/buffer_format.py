@@ -301,6 +301,10 @@ class ClassEncoder:
     def take(self, rows: int) -> bytes:
         (classes,), codes = self.shape, _first(self._codes, 2 * rows)
         ones, low, high = bytearray(2 * classes * rows), codes[0::2], codes[1::2]
+        if classes > rows:
+            for row, code in enumerate(array("H", codes)):
+                ones[2 * (row * classes + code)] = 1
+            return bytes(ones)
         for code in range(classes):
             picked = low.translate(_PICKS[code & 0xFF])
             if classes > 256:

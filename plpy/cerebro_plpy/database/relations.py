@@ -549,6 +549,19 @@ def unique_key(db: Database, relation: Relation) -> list[str]:
     return [row["name"] for row in found]
 
 
+def readable_key(db: Database, relation: Relation) -> list[Column]:
+    """The columns of a unique key that the user may read; none if there is no such key."""
+    present = columns(db, relation)
+    key = [present[name] for name in unique_key(db, relation)]
+    return key if all(column.readable for column in key) else []
+
+
+def is_keyed(db: Database, relation: Relation) -> bool:
+    """Whether no two rows have the same ``readable_key``.  That of a table does not bind those that inherit from it."""
+    alone = relation.kind == "p" or not relation.has_children
+    return alone and bool(readable_key(db, relation))
+
+
 def comments(db: Database, relation: Relation) -> dict[str, str]:
     """The comments of the columns that have one."""
     found = db.rows(

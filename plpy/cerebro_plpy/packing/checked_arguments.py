@@ -251,16 +251,5 @@ def key_of(db: Database, source: Relation) -> list[Column]:
 
     The inputs alone may have few different values.
     """
-    return _unique_key(db, source) or [one for one in relations.columns(db, source).values() if one.readable]
-
-
-def has_key(db: Database, source: Relation) -> bool:
-    """Whether no two rows have the same ``key_of``, so that their hashes are as good as random."""
-    return bool(_unique_key(db, source))
-
-
-def _unique_key(db: Database, source: Relation) -> list[Column]:
-    """The columns of a unique key that the user may read; none if there is no such key."""
     present = relations.columns(db, source)
-    key = [present[name] for name in relations.unique_key(db, source)]
-    return key if all(column.readable for column in key) else []
+    return relations.readable_key(db, source) or [one for one in present.values() if one.readable]

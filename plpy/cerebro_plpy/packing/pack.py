@@ -243,6 +243,7 @@ def _place_groups(db: Database, job: PackJob, find: Callable[[], Placed]) -> Non
     def place() -> None:
         job.groups = find()
         sizes = job.groups.rows_of_segments
+        job.rows = sum(sizes)
         job.keys = platform.of(db).distribution_keys(db, len(sizes), job.rule)
         job.geometry = pack_plain.geometry_of(
             job.inputs + job.outputs, sum(sizes), len(sizes), job.buffer_size, rows_of=sizes
@@ -321,6 +322,7 @@ def _pack_validation(db: Database, trained: PackJob, source: Relation, output: N
         row_hash=None if groups is None else hash_of_rows(db, source),
         partitions=[],
         packing=None,
+        uneven=False,
     )
     if groups is not None:
         rows_of_groups, known = source, groups

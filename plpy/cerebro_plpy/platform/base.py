@@ -46,6 +46,8 @@ class RowsToPack:
     seed: int | None
     chunk: int  # rows, roughly
     are_many: bool  # storing the values of the rows for a moment pays
+    rows: int  # about so many there are
+    differ: bool  # no two rows have the same number
     pieces: Pieces | None = None
 
     @property
@@ -90,6 +92,21 @@ class RowsToPack:
         """
         pieces = sql("cerebro_internal._array_bytes(pg_catalog.array_agg(r.p{order})) AS p", order=order)
         return joined(", ", [sql("count(*) AS rows"), *self.gathered(order), *([pieces] if self.pieces else [])])
+
+    def by_numbers(self) -> Sql:
+        """As ``in_chunks``, of rows that differ, sorted once: a chunk is a range of their numbers, which are hashes."""
+        bits = max(1, (self.rows // self.chunk).bit_length())
+        by = [*([sql("p")] if self.pieces else []), sql("turn")]
+        return sql(
+            "SELECT {aggregates} FROM (SELECT {chosen}, q.turn FROM (SELECT b.*, b.n >> {shift} AS turn"
+            " FROM ({numbered}) AS b) AS q ORDER BY {sorted}, q.n) AS r GROUP BY {groups} ORDER BY {groups}",
+            aggregates=self.aggregates(sql("")),
+            chosen=self.chosen,
+            shift=64 - bits,
+            numbered=self.numbered,
+            sorted=joined(", ", (sql("q.{name}", name=name) for name in by)),
+            groups=joined(", ", (sql("r.{name}", name=name) for name in by)),
+        )
 
     def in_chunks(self, *, sort: bool, order: Sql) -> Sql:
         """A query of the chunks, each with its number as ``turn``.

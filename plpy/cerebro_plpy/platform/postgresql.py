@@ -122,7 +122,9 @@ class PostgreSQL(Platform):
         if wanted.are_many and self._reads_ranges(db):
             yield from self._of_new_table(db, wanted)
             return
-        cursor = db.cursor(wanted.in_chunks(sort=wanted.seed is not None, order=sql("")))
+        sort = wanted.seed is not None
+        by_numbers = sort and wanted.differ
+        cursor = db.cursor(wanted.by_numbers() if by_numbers else wanted.in_chunks(sort=sort, order=sql("")))
         while len(batch := cursor.fetch(1)):
             yield batch[0]
         cursor.close()
@@ -145,14 +147,20 @@ class PostgreSQL(Platform):
         else:
             order = joined(", ", (sql("q.{name}", name=name) for name in rows.sorted_by))
             db.text(sql("{make} ORDER BY {order}", make=make, order=order))
-        size = sql("pg_catalog.pg_relation_size({copied}::pg_catalog.regclass)", copied=literal(f"pg_temp.{name}"))
-        (found,) = db.text(sql("SELECT {size} / pg_catalog.current_setting('block_size')::bigint AS blocks", size=size))
+        (found,) = db.text(
+            sql(
+                "SELECT pg_catalog.pg_relation_size({copied}::pg_catalog.regclass) OPERATOR(pg_catalog./)"
+                " pg_catalog.current_setting('block_size')::pg_catalog.int8 AS blocks",
+                copied=literal(f"pg_temp.{name}"),
+            )
+        )
         aggregates = wanted.aggregates(sql(""))
         for start in range(0, found["blocks"], BLOCKS_PER_CHUNK):
             (chunk,) = db.text(
                 sql(
                     "SELECT {aggregates} FROM {copied} AS r"
-                    " WHERE r.ctid >= '({start},0)'::tid AND r.ctid < '({end},0)'::tid",
+                    " WHERE r.ctid OPERATOR(pg_catalog.>=) '({start},0)'::pg_catalog.tid"
+                    " AND r.ctid OPERATOR(pg_catalog.<) '({end},0)'::pg_catalog.tid",
                     aggregates=aggregates,
                     copied=copied,
                     start=start,

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from cerebro_db.core.sql import sql
 
+from ...database import relations
 from ...database.access import Database
 from ...database.relations import Relation
-from ..checked_arguments import has_key, hash_of_rows
+from ..checked_arguments import hash_of_rows
 from ..rows import splits
 
 
@@ -25,7 +26,7 @@ def of(db: Database, source: Relation, rows: int, wanted: int) -> Relation:
 def varied(db: Database, source: Relation, rows: int, wanted: int) -> Relation:
     """About so many of the rows, if they stand for all; else all of them.  ``rows``: how many there are."""
     some = of(db, source, rows, wanted)
-    return some if some is source or has_key(db, source) or _is_varied(db, source, some) else source
+    return some if some is source or relations.is_keyed(db, source) or _is_varied(db, source, some) else source
 
 
 def _is_varied(db: Database, source: Relation, some: Relation) -> bool:

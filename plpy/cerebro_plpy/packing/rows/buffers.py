@@ -31,7 +31,8 @@ MOST_PASSES = 8
 MANY_ROWS = 50_000  # so many rows are prepared by parallel workers, if the server has some
 ROWS_TO_TELL, TOLD_EVERY = 1_000_000, 5.0  # of a packing that takes long; seconds
 LARGEST_STORED = 1500  # bytes of a row that is stored as it is; values of larger ones would lie apart
-ONE_DIMENSION = 20  # bytes of the header of an array of one dimension
+ONE_DIMENSION, ARRAY_HEADER = 20, 24  # bytes of the header of an array of one dimension: in bytea, and as it is stored
+MOST_COUNTS = 1600  # aggregates: a SELECT list has 1,664 entries at most
 NO_ARRAY_OF_THEM = ("2202E", "22004")  # SQLSTATEs of array_agg
 
 
@@ -47,9 +48,9 @@ class Restart(Exception):
 class Uneven(Exception):
     """No array can be made of these arrays: they have other sizes, NULLs, or only other lower bounds."""
 
-    def __init__(self, variables: Sequence[SourceVariable]) -> None:
-        super().__init__()
-        self.variables = variables
+    def __init__(self, error: Exception, arrays: Sequence[SourceVariable]) -> None:
+        super().__init__(str(error))
+        self.arrays = arrays
 
 
 def count(db: Database, source: Relation, variables: Sequence[SourceVariable], *, may_surprise: bool = True) -> int:
@@ -63,8 +64,11 @@ def count(db: Database, source: Relation, variables: Sequence[SourceVariable], *
         for i, name in enumerate(columns)
     ]
     news = unseen_values.of(variables) if may_surprise else []
-    counted = joined(", ", [sql("count(*) AS rows"), *nulls, *unseen_values.counts(news)])
-    (found,) = db.scan(sql("SELECT {counted} FROM {rows} AS s", counted=counted, rows=source.rows))
+    counts, found = [*nulls, *unseen_values.counts(news)], {}
+    for start in range(0, max(1, len(counts)), MOST_COUNTS):
+        some = joined(", ", [sql("count(*) AS rows"), *counts[start : start + MOST_COUNTS]])
+        (row,) = db.scan(sql("SELECT {some} FROM {rows} AS s", some=some, rows=source.rows))
+        found.update(row)
     unseen_values.tell(db, source.text, news, found)
     for index, name in enumerate(columns):
         if found[f"n{index}"]:
@@ -179,8 +183,10 @@ def _until_done(db: Database, job: PackJob, make: Callable[[], None]) -> None:
                 job.geometry = buffer_format.geometry(
                     job.rows, job.geometry.segments, job.geometry.buffer_size, job.geometry.filled
                 )
-        except Uneven as arrays:
-            unusable.require_alike(db, job.source, arrays.variables)
+        except Uneven as found:
+            unusable.require_alike(db, job.source, found.arrays)
+            if job.uneven:
+                reason = f"the arrays of '{job.source.text}' change again and again ({found})"
             job.uneven = True
         except db.plpy.SPIError as error:
             if not db.is_error(error, "22003"):
@@ -220,7 +226,7 @@ def _write_buffers(db: Database, job: PackJob, written: list[Written], first: in
         if job.fold is not None:
             folds_of_pieces.update(zip(its, payloads[-1]))
         done += rows
-        if time.monotonic() - told > TOLD_EVERY:
+        if done < geometry.rows and time.monotonic() - told > TOLD_EVERY:
             told = time.monotonic()
             db.progress(f"{done:,} of {geometry.rows:,} rows are packed")
     gathering.end()
@@ -251,7 +257,7 @@ class _Gathering:
         self.encoders = [variable.encoder() for variable in job.variables]
         self.pieces = array("i")
         self.held = 0  # rows
-        self.chunks = platform.of(db).rows_to_pack(db, _wanted(job))
+        self.chunks = platform.of(db).rows_to_pack(db, _wanted(db, job))
 
     def take(self, rows: int) -> tuple[list[bytes], Sequence[int]]:
         """The packed values of the next rows, and the piece of each row if rows have groups."""
@@ -274,10 +280,10 @@ class _Gathering:
         try:
             return next(self.chunks, None)
         except self.db.plpy.SPIError as error:
-            if job.uneven or not any(self.db.is_error(error, state) for state in NO_ARRAY_OF_THEM):
-                raise
             arrays = [one for one in job.variables if one.is_array]
-            raise Uneven(arrays) from None
+            if not arrays or not any(self.db.is_error(error, state) for state in NO_ARRAY_OF_THEM):
+                raise
+            raise Uneven(error, arrays) from None
 
     def _add(self, chunk: dict[str, Any]) -> None:
         rows = chunk["rows"]
@@ -289,7 +295,8 @@ class _Gathering:
             except buffer_format.Unusable as wrong:
                 raise unusable.error_of(self.db, self.job.source, variable, wrong) from None
             except buffer_format.UnknownLabel:
-                raise Restart(f"new values came into '{variable.name}' again and again") from None
+                label = unusable.unknown_label(self.db, self.job.source, variable)
+                raise Restart(f"new values came into '{variable.name}' again and again ('{label}')") from None
         if self.job.groups is not None:
             self.pieces.frombytes(chunk["p"][ONE_DIMENSION:])
         self.held += rows
@@ -317,7 +324,7 @@ class _Gathering:
             raise Restart(f"the values of '{variable.name}' change") from None
 
 
-def _wanted(job: PackJob) -> RowsToPack:
+def _wanted(db: Database, job: PackJob) -> RowsToPack:
     """The rows, shuffled if there is a seed.
 
     The order follows from a hash of what tells a row apart, or else of the packed columns, and not from where a row
@@ -342,7 +349,8 @@ def _wanted(job: PackJob) -> RowsToPack:
         pieces = Pieces(group, job.groups.piece)
     size = sum(variable.wire_bytes_per_row for variable in job.variables)
     # Arrays, pixels, and windows, which are one of the two, are large and take little to prepare.
-    many = job.rows >= MANY_ROWS and size <= LARGEST_STORED and not any(one.is_large for one in job.variables)
+    stored_size = size + ARRAY_HEADER * len(job.variables)
+    many = job.rows >= MANY_ROWS and stored_size <= LARGEST_STORED and not any(one.is_large for one in job.variables)
     return RowsToPack(
         source=job.source.rows,
         placed=job.source.placed_rows,
@@ -353,6 +361,8 @@ def _wanted(job: PackJob) -> RowsToPack:
         seed=job.seed,
         chunk=max(1, min(MOST_ROWS, CHUNK_BYTES // size)),
         are_many=many,
+        rows=job.rows,
+        differ=job.row_hash is not None and relations.is_keyed(db, job.source),
         pieces=pieces,
     )
 
@@ -366,10 +376,13 @@ def _aggregates(variables: Sequence[SourceVariable], order: Sql) -> list[Sql]:
                 sql("cerebro_internal._array_bytes(pg_catalog.array_agg(r.v{i}{order})) AS v{i}", i=i, order=order)
             )
             continue
-        found.append(sql("pg_catalog.string_agg(r.v{i}, ''::bytea{order}) AS v{i}", i=i, order=order))
-        size = buffer_format.elements(variable.shape)
-        wrong = sql("pg_catalog.octet_length(r.v{i}) IS DISTINCT FROM {size}", i=i, size=size)
-        found.append(sql("count(*) FILTER (WHERE {wrong}) AS w{i}", wrong=wrong, i=i))
+        # Values of a wrong size are left out: they may be so large that a chunk of them is larger than any value.
+        right = sql("pg_catalog.octet_length(r.v{i}) = {size}", i=i, size=buffer_format.elements(variable.shape))
+        found.append(
+            sql("pg_catalog.string_agg(r.v{i}, ''::bytea{order}) FILTER (WHERE {right}) AS v{i}",
+                i=i, order=order, right=right)
+        )  # fmt: skip
+        found.append(sql("count(*) FILTER (WHERE ({right}) IS NOT TRUE) AS w{i}", right=right, i=i))
     return found
 
 

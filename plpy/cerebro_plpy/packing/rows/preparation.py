@@ -141,7 +141,15 @@ def packed_value(variable: SourceVariable, alias: Alias, *, uneven: bool) -> Sql
     if not variable.is_array or variable.gathered:
         return found
     if len(variable.shape) == MOST_DIMENSIONS:  # an array of such arrays would have too many
-        return sql("ARRAY(SELECT pg_catalog.unnest({found}))", found=found)
+        lengths = joined(
+            " AND ",
+            (
+                sql("pg_catalog.array_length({found}, {place}) = {size}", found=found, place=place, size=size)
+                for place, size in enumerate(variable.shape, 1)
+            ),
+        )
+        # Of another shape, it becomes an empty array, which the aggregate refuses.
+        return sql("ARRAY(SELECT pg_catalog.unnest({found}) WHERE {lengths})", found=found, lengths=lengths)
     return (
         sql("({found}){slices}", found=found, slices=joined("", [sql("[:]")] * len(variable.shape)))
         if uneven

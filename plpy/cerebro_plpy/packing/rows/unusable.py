@@ -13,6 +13,7 @@ from cerebro_db.core.texts import counted
 from ...database import relations
 from ...database.access import Database
 from ...database.relations import Column, Relation
+from . import preparation
 from .preparation import SourceVariable
 
 
@@ -26,13 +27,21 @@ def error_of(db: Database, source: Relation, variable: SourceVariable, wrong: bu
         "finite": "has values that are NaN or infinite",
     }[wrong.what]
     where = joined(" OR ", (_condition(variable, column, wrong.what) for column in variable.columns))
+    other = sql("NULL")
+    if wrong.what == "shape" and not wrong.shape:
+        name = variable.columns[0].array(identifier(variable.columns[0].name))
+        lengths = joined(", ", (sql("array_length({name}, {place})", name=name, place=place) for place in range(1, 7)))
+        other = sql("min(array_to_string(ARRAY[{lengths}], ', ')) FILTER (WHERE {where})", lengths=lengths, where=where)
     (found,) = db.scan(
         sql(
-            "SELECT count(*) FILTER (WHERE {where}) AS bad, count(*) AS rows FROM {rows} AS s",
+            "SELECT count(*) FILTER (WHERE {where}) AS bad, count(*) AS rows, {other} AS other FROM {rows} AS s",
             where=where,
+            other=other,
             rows=source.rows,
         )
     )
+    if found["other"]:
+        problem += f": {list(variable.shape)} and [{found['other']}]"
     return BadData(
         f"{_columns_of(variable)} of table {source.text} {problem}.",
         detail=f"{found['bad']} of {found['rows']} rows "
@@ -54,6 +63,23 @@ def require_alike(db: Database, source: Relation, arrays: Sequence[SourceVariabl
     for place, (one, what) in enumerate(checks):
         if found[f"c{place}"]:
             raise error_of(db, source, one, buffer_format.Unusable(what))
+
+
+def unknown_label(db: Database, source: Relation, variable: SourceVariable) -> str | None:
+    """A label that has no class; None if there is no such label any more."""
+    found = db.scan(
+        sql(
+            "SELECT {label} AS label FROM {rows} AS s WHERE {code} IS NULL LIMIT 1",
+            label=preparation.value(variable, by_name),
+            rows=source.rows,
+            code=preparation.packed_value(variable, by_name, uneven=False),
+        )
+    )
+    return found[0]["label"] if found else None
+
+
+def by_name(column: Column) -> Sql:
+    return sql("s.{name}", name=identifier(column.name))
 
 
 def _of_bytes(db: Database, source: Relation, variable: SourceVariable) -> BadData:
