@@ -27,6 +27,7 @@ from tests.thorough import TIMES
 
 OPTIONS = {"deterministic": True, "seed": 8}
 EPOCHS = 24
+BY_POSITION = "0.1.0"  # its functions pass arguments by position, which later code refuses
 # What an imagined next version adds, as its developer would write it: a piece of each folder, and the migration.
 ADDED_TABLE = """
 CREATE TABLE cerebro.remark (run bigint NOT NULL, owner name NOT NULL DEFAULT current_user, remark text NOT NULL);
@@ -280,9 +281,15 @@ def update(cluster: clusters.Cluster, old: Sources, new: Sources) -> None:
     lab.close()
 
 
+def dumped() -> list[str]:
+    """The releases with a dump, but for that of these sources: nothing updates it yet."""
+    found = sorted(file.name.removesuffix(".sql.gz") for file in freeze.DUMPS.glob("[0-9]*.sql.gz"))
+    return [one for one in found if one != Sources.find().version]
+
+
 @pytest.mark.tensorflow  # with which the releases trained
 @pytest.mark.throw_away
-@pytest.mark.parametrize("version", [file.name.removesuffix(".sql.gz") for file in freeze.DUMPS.glob("[0-9]*.sql.gz")])
+@pytest.mark.parametrize("version", dumped())
 def test_runs_that_a_release_made(version: str, tmp_path: Path) -> None:
     """Its own code made them, on another machine. They are updated, and restored into a new database."""
     tmp_path.chmod(0o755)
@@ -293,7 +300,7 @@ def test_runs_that_a_release_made(version: str, tmp_path: Path) -> None:
         with contextlib.closing(connect(cluster.dsn())) as db, db.cursor() as cursor:
             cursor.execute(f"CREATE ROLE {freeze.OWNER} LOGIN PASSWORD 'known'; GRANT cerebro_user TO {freeze.OWNER}")
         restore(cluster, "updated", dump)
-        with_views(cluster)
+        with_views(cluster, refused=version == BY_POSITION)
         cluster.up(trainer_python=TRAINER, sources=Sources.find())
         with contextlib.closing(connect(cluster.dsn("updated"))) as db, db.cursor() as cursor:
             cursor.execute("SELECT extversion FROM pg_extension WHERE extname = %s", (NAME,))
@@ -317,8 +324,11 @@ def restore(cluster: clusters.Cluster, name: str, dump: Path) -> None:
     tool("psql", cluster.dsn(name), "-q", "-v", "ON_ERROR_STOP=1", "-f", str(dump))
 
 
-def with_views(cluster: clusters.Cluster) -> None:
-    """Views of the user's that call functions, whose arguments or results may be others in this version."""
+def with_views(cluster: clusters.Cluster, *, refused: bool) -> None:
+    """Views of the user's that call functions, whose arguments or results may be others in this version.
+
+    ``refused``: the code does not serve the functions of that version any more.
+    """
     with (
         contextlib.closing(connect(as_user(cluster.dsn("updated"), freeze.OWNER, "known"))) as db,
         db.cursor() as cursor,
@@ -329,10 +339,12 @@ def with_views(cluster: clusters.Cluster) -> None:
             cursor.execute(
                 f"CREATE VIEW {name} AS {query}; CREATE MATERIALIZED VIEW kept_{name} AS {query} WITH NO DATA"
             )
+        if not refused:
+            return
         # The code is newer than these functions: they say what to do.
-        with pytest.raises(psycopg2.errors.ObjectNotInPrerequisiteState) as refused:
+        with pytest.raises(psycopg2.errors.ObjectNotInPrerequisiteState) as error:
             cursor.execute("SELECT count(*) FROM guessed")
-        assert "ALTER EXTENSION cerebro_db UPDATE" in refused.value.diag.message_hint
+        assert "ALTER EXTENSION cerebro_db UPDATE" in error.value.diag.message_hint
 
 
 def views_work(cluster: clusters.Cluster, name: str) -> None:
