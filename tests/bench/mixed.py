@@ -83,7 +83,7 @@ def append(stage: Stage) -> Iterator[Measured]:
     with contextlib.closing(stage.database.lab.connect()) as session:
         pack_narrow(stage, session)
         with stage.meter() as meter:
-            run(session, "SELECT append('pack_tenth', 'packed_again')")
+            run(session, "SELECT append('packed_again', 'pack_tenth')")
         run(session, f"DROP TABLE {', '.join(PACKED_AGAIN)}")
     yield Measured("append a tenth", meter.taken, 0.0)
 
