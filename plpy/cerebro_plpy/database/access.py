@@ -86,15 +86,14 @@ class Database:
         """
         return cancellation.perform(self.plpy, self._plan, text_of(statement), answers=answers)
 
-    def cursor(self, statement: Sql, types: Types | list[str] = (), *values: Any, drops: Sql | None = None) -> Cursor:
-        """``drops``: a table, as SQL, that is dropped when the cursor is closed."""
+    def cursor(self, statement: Sql, types: Types | list[str] = (), *values: Any) -> Cursor:
         # The random name cannot be that of a cursor of the user's, nor of a function of ours that the query calls.
-        return Cursor(self, f"cerebro_{token()}", statement, types, values, drops)
+        return Cursor(self, f"cerebro_{token()}", statement, types, values)
 
     def opened_cursor(self, name: str) -> Cursor:
         """A cursor of ours that is open already."""
         cursor = Cursor.__new__(Cursor)
-        cursor.db, cursor.text, cursor.name, cursor.drops = self, name, identifier(name), None
+        cursor.db, cursor.text, cursor.name = self, name, identifier(name)
         return cursor
 
     def savepoint(self) -> Any:
@@ -202,18 +201,12 @@ def _hint(hint: str | None) -> dict[str, str]:
 class Cursor:
     """The rows of a query, fetched batch by batch.  Close it."""
 
-    def __init__(
-        self, db: Database, name: str, query: Sql, types: Types | list[str], values: tuple[Any, ...], drops: Sql | None
-    ) -> None:
-        self.db, self.text, self.drops = db, name, drops
+    def __init__(self, db: Database, name: str, query: Sql, types: Types | list[str], values: tuple[Any, ...]) -> None:
+        self.db, self.text = db, name
         self.name = identifier(name)
         db._run(
             sql("DECLARE {name} NO SCROLL CURSOR FOR {query}", name=self.name, query=query), types, values, shared=False
         )
-
-    def wait(self) -> None:
-        """Wait for the first row and skip it."""
-        self.db.patiently(sql("MOVE 1 FROM {name}", name=self.name))
 
     def fetch(self, rows: int) -> Any:
         """The next rows; none at the end."""
@@ -223,5 +216,3 @@ class Cursor:
         # REFRESH MATERIALIZED VIEW, CREATE INDEX and ANALYZE allow no CLOSE in the functions that they call, because a
         # cursor belongs to no role.  PL/pgSQL may close it there.
         self.db._run(sql("SELECT cerebro_internal._close_cursor($1)"), ("text",), (self.text,))
-        if self.drops:
-            self.db._run(sql("DROP TABLE {table}", table=self.drops), (), ())

@@ -140,7 +140,9 @@ class PostgreSQL(Platform):
         copied, sorts = Name("pg_temp", name).sql, wanted if wanted.seed is not None else wanted.in_place
         rows = sorts or wanted
         values = sql("SELECT {chosen} FROM ({numbered}) AS q", chosen=rows.chosen, numbered=rows.numbered)
-        make = sql("CREATE TEMPORARY TABLE {copied} ON COMMIT DROP AS {values}", copied=copied, values=values)
+        make = sql(
+            "CREATE TEMPORARY TABLE {copied} USING heap ON COMMIT DROP AS {values}", copied=copied, values=values
+        )
         if sorts is None:
             db.text(sql("{make} WITH NO DATA", make=make))
             db.text(sql("INSERT INTO {copied} {values}", copied=copied, values=values))

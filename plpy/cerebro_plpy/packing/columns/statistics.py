@@ -21,7 +21,7 @@ from cerebro_db.core.sql import Sql, identifier, joined, literal, sql
 
 from ...database.access import Database, Row
 from ...database.relations import Column, Relation
-from ..rows import feature_sql
+from ..rows import counting, feature_sql
 
 LARGEST = 1e140  # the squares of many such numbers add up to a double; larger numbers count as this one
 NOT_FINITE = 900_000  # the bin of NaN and infinity
@@ -46,7 +46,6 @@ A_NUMBER = literal("^ *[-+]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][-+]?[0-9]+)? *$")
 
 # Rows: their mean is off by half a hundredth of the deviation, a quantile by a quarter of a percent of the rows.
 SAMPLE = 50_000
-AT_ONCE = 1600  # aggregates: a SELECT list has 1,664 entries at most
 
 
 @dataclass(frozen=True)
@@ -79,14 +78,9 @@ def as_text(family: str, wish: Wish) -> bool:
 
 def totals(db: Database, source: Relation, columns: Sequence[Looked]) -> Row:
     """The number of rows, and what all rows tell about the columns for which a sample may stand."""
-    row: Row = {}
+    # PostgreSQL gives no parallel workers to a subquery that computes each value once.
     counts = [count for place, one in enumerate(columns) if not one.whole for count in _totals(place, one)]
-    for start in range(0, max(1, len(counts)), AT_ONCE):
-        # PostgreSQL gives no parallel workers to a subquery that computes each value once.
-        some = joined(", ", [sql("count(*) AS rows"), *counts[start : start + AT_ONCE]])
-        (found,) = db.scan(sql("SELECT {some} FROM {rows} AS s", some=some, rows=source.rows))
-        row.update(found)
-    return row
+    return counting.counted(db, source, counts)
 
 
 def of(
@@ -173,10 +167,8 @@ def _count_numbers(
             place=places[one])
         for one, known in found.items() if one.as_text and known.look_like_numbers == known.texts
     ]  # fmt: skip
-    for start in range(0, len(counts), AT_ONCE):
-        some = joined(", ", counts[start : start + AT_ONCE])
-        (row,) = db.scan(sql("SELECT {some} FROM {rows} AS s", some=some, rows=source.rows))
-        total.update(row)
+    if counts:
+        total.update(counting.counted(db, source, counts))
 
 
 def _grouped(db: Database, source: Relation, columns: Sequence[Looked], most: int) -> list[Found]:

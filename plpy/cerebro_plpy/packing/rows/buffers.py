@@ -22,7 +22,7 @@ from ...database import relations
 from ...database.access import Database
 from ...database.relations import Relation
 from ...platform import Pieces, RowsToPack
-from . import summary, unseen_values, unusable
+from . import counting, summary, unseen_values, unusable
 from .preparation import SourceVariable, hashed, packed_value, shuffled
 from .summary import PackJob
 
@@ -32,7 +32,6 @@ MANY_ROWS = 50_000  # so many rows are prepared by parallel workers, if the serv
 ROWS_TO_TELL, TOLD_EVERY = 1_000_000, 5.0  # of a packing that takes long; seconds
 LARGEST_STORED = 1500  # bytes of a row that is stored as it is; values of larger ones would lie apart
 ONE_DIMENSION, ARRAY_HEADER = 20, 24  # bytes of the header of an array of one dimension: in bytea, and as it is stored
-MOST_COUNTS = 1600  # aggregates: a SELECT list has 1,664 entries at most
 NO_ARRAY_OF_THEM = ("2202E", "22004")  # SQLSTATEs of array_agg
 
 
@@ -64,11 +63,7 @@ def count(db: Database, source: Relation, variables: Sequence[SourceVariable], *
         for i, name in enumerate(columns)
     ]
     news = unseen_values.of(variables) if may_surprise else []
-    counts, found = [*nulls, *unseen_values.counts(news)], {}
-    for start in range(0, max(1, len(counts)), MOST_COUNTS):
-        some = joined(", ", [sql("count(*) AS rows"), *counts[start : start + MOST_COUNTS]])
-        (row,) = db.scan(sql("SELECT {some} FROM {rows} AS s", some=some, rows=source.rows))
-        found.update(row)
+    found = counting.counted(db, source, [*nulls, *unseen_values.counts(news)])
     unseen_values.tell(db, source.text, news, found)
     for index, name in enumerate(columns):
         if found[f"n{index}"]:
