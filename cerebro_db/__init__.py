@@ -1,3 +1,3 @@
 """cerebro_db: deep-learning model selection inside PostgreSQL and Greenplum."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"

@@ -245,6 +245,12 @@ class Lab:
     def status(self, run_id: int) -> str:
         return self.value("SELECT status FROM runs WHERE run = %s", run_id)
 
+    def ended(self, run_id: int, within: float = 60, what: str = "the run has ended") -> str:
+        """How a run ended, once it has.  One that makes its tables is "finishing" before it is finished."""
+        return eventually(
+            lambda: (status := self.status(run_id)) not in ("running", "finishing") and status, within, what
+        )
+
     def end_driver(self, run_id: int) -> None:
         """End the session that drives a run.  On Greenplum, a query of ``runs`` would ask a segment to end it."""
         self("SELECT pg_terminate_backend(%s)", self.value("SELECT driver_pid FROM runs WHERE run = %s", run_id))

@@ -106,7 +106,7 @@ def trained(cluster: clusters.Cluster, alice: str = "") -> Iterator[Source]:
             eventually(lambda: lab.value("SELECT count(*) FROM hop WHERE run = %s", broken) >= 5, 60, "five hops")
             driver = lab.value("SELECT driver_pid FROM runs WHERE run = %s", broken)
             cursor.execute("SELECT pg_terminate_backend(%s)", (driver,))
-        eventually(lambda: lab.status(broken) != "running", 20, "the driver is gone")
+        lab.ended(broken)
         assert lab.value("SELECT count(*) FROM hop WHERE run = %s", broken) < 2 * 2 * EPOCHS
         eventually(lambda: not lab.sessions(), 20, "workers are gone")
         said: list[Any] = []

@@ -525,10 +525,10 @@ def test_a_client_that_is_gone(place: Lab, calm: Calm) -> None:
     under_way(place, run_id)
     with socket.socket(fileno=os.dup(who.connection.fileno())) as line:
         line.shutdown(socket.SHUT_RDWR)  # as if the client's process had died
-    eventually(lambda: place.status(run_id) != "running", 120, "the driver has noticed")
-    assert place.status(run_id) in ("interrupted", "finished")
+    how = place.ended(run_id, 120, "the driver has noticed")
+    assert how in ("interrupted", "finished")
     place.require_no_orphans()
-    if place.status(run_id) == "finished":
+    if how == "finished":
         if "orphaned" not in place.tables():
             place("SELECT materialize(%s, 'orphaned')", run_id)
         same_bits(place, run_id, calm, "orphaned")

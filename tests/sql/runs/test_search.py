@@ -220,8 +220,7 @@ def test_a_search_is_cancelled_resumed_and_replayed_by_any_method(flowers: Lab, 
     run = search(flowers, f"{name}_run", epochs=8, wait=False, **given)
     eventually(lambda: flowers.value("SELECT count(*) FROM hop WHERE run = %s", run) > 12, 60)
     flowers("SELECT cancel(%s)", run)
-    eventually(lambda: flowers.status(run) != "running", 30)
-    if flowers.status(run) == "cancelled":
+    if flowers.ended(run) == "cancelled":
         flowers("SELECT resume(%s)", run)
     told = "SELECT model, parent, status, chosen, epochs_done, rung FROM leaderboard WHERE run = %s ORDER BY 1"
     board = flowers(told, run)

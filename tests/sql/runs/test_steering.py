@@ -275,8 +275,7 @@ def hops(lab: Lab, run: int) -> int:
 def kill(lab: Lab, run: int) -> None:
     """End the session that drives a run, and let another one go on."""
     lab.end_driver(run)
-    eventually(lambda: lab.status(run) != "running", 20, "the driver is gone")
-    if lab.status(run) == "interrupted":
+    if lab.ended(run) == "interrupted":
         lab("SELECT resume(%s, wait => false)", run)
 
 

@@ -1,0 +1,3 @@
+-- What is new in 0.3.0.
+
+@api@
