@@ -10,11 +10,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from .architecture import beginnings, building, sources
+from .architecture import beginnings, building, sources, trees
 from .architecture.sources import Source
 from .errors import InvalidArgument
 from .packing.layout import Layout
 from .packing.subgroups import MOST_MODELS
+from .parameters import flat
 from .records import dataclass
 from .search import named_methods, objective
 from .texts import counted
@@ -50,6 +51,7 @@ OF_IMAGES = ("cnn",)  # and where rows have images
 # Of an mlp. Each value of these parameters is one more program to build, which takes seconds.
 UNITS = (128, 256)
 DROPOUT = (0.1, 0.3)
+DEPTHS = (6, 4, 8)  # of trees
 BINS = (16,)  # of each number; a choice by the rows for validation between these and none was no better
 RATES = (0.0005, 0.01)  # learning rates
 FEW_ROWS = 1000  # a model soon knows them by heart
@@ -131,6 +133,10 @@ def planned(
     space["learning_rate"] = {"log_uniform": list(RATES_OF_FEW_ROWS if rows <= FEW_ROWS else RATES)}
     space["weight_decay"] = {"log_uniform": [0.0001, 0.1]}
     space["batch_size"] = {"choice": _batch_sizes(rows)}
+    stepping = [label for label, one in wishes.architectures.items() if not sources.is_grown(one)]
+    if 0 < len(stepping) < len(wishes.architectures):
+        for name in ("learning_rate", "weight_decay", "batch_size"):
+            space[name]["when"] = {flat.ARCHITECTURE: stepping}
     space.update(wishes.space or {})
     method: Any = {"name": METHOD, "min_epochs": min(FIRST_RUNG, epochs)}
     if layout.folds:
@@ -155,7 +161,9 @@ def usual_architectures(layout: Layout) -> tuple[str, ...]:
     """The architectures that train tries unless the user names others."""
     if layout.windows is not None:
         return OF_WINDOWS
-    return OF_IMAGES if any(map(beginnings.is_surely_image, layout.inputs)) else (ARCHITECTURE,)
+    if any(map(beginnings.is_surely_image, layout.inputs)):
+        return OF_IMAGES
+    return (ARCHITECTURE, trees.KIND) if trees.fits(layout) else (ARCHITECTURE,)
 
 
 def _epoch_seconds(layout: Layout, rows: int, segments: int) -> float:
@@ -240,6 +248,8 @@ def _parameters(layout: Layout, rows: int, seconds: float | None, architectures:
         values["bins"] = BINS
     known = sources.parameters(architectures[mlp]) if mlp is not None else set()
     found: Json = {}
+    if any(map(sources.is_grown, architectures.values())):
+        found["depth"] = {"choice": list(DEPTHS)}
     for name, of_one in values.items():
         if name not in known:
             continue

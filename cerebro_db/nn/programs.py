@@ -62,6 +62,7 @@ class ReadyProgram:
         self.sha256: str | None = None  # of the whole state
         # Of a state from weights: their name, and the seed of all else; None: nothing else was put in.
         self.weights: tuple[str, int | None] | None = None
+        self.growing: Any = None  # the rows of a model of trees, once they were read (orders/growing.py)
 
     def forget_state(self) -> None:
         self.token = self.sha256 = self.weights = None

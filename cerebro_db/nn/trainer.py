@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from cerebro_db.core.architecture import trees
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, WrongState
 from cerebro_db.core.protocol import (
     Average,
@@ -199,7 +200,8 @@ class Trainer:
         Fit.of(order.configuration)
         ready = self._programs.described(order.configuration, order.layout)
         with self._programs.configuration_errors():
-            ready.program.prepare_ahead()  # each segment describes some of the configurations, and trains them all
+            if not trees.are_grown(order.configuration["architecture"]):
+                ready.program.prepare_ahead()  # each segment describes some of the configurations, and trains them all
             alike = (one for one in self._datasets.values() if one.layout == order.layout and one.rows)
             seconds = self._programs.feature_seconds(ready, next(alike, None))
         return Described(**self._description(ready, [order.configuration, *order.others], order.layout, seconds))

@@ -85,11 +85,11 @@ COMMENT ON FUNCTION cerebro.architecture(@types@) IS
 'Returns an architecture that fits the inputs and the target of a packed table: JSON of Keras, for
 cerebro.add_architecture. docs/train.md says what is in it.
 
-- kind: mlp, resnet or transformer for every table; lstm and conv1d for windows, texts and arrays of one or two dimensions;
-  cnn for images.
+- kind: mlp, resnet, transformer or trees for every table; lstm and conv1d for windows, texts and arrays of one or two
+  dimensions; cnn for images.
 - parameters: a JSON object, for instance {"units": 64}. Each kind has its own, which docs/train.md lists. A text such as
-  "$units" is left in its place, to be filled in later; layers, blocks, linear, embedding, bins and group_statistics must be
-  numbers.';
+  "$units" is left in its place, to be filled in later; what decides which layers there are, such as layers
+  and blocks, must be a number.';
 
 -- A function, not a part of the query: PostgreSQL runs no query with a subquery over a row's words on several processors.
 CREATE OR REPLACE FUNCTION cerebro_internal._word_ids(value text, length integer, ids integer) RETURNS integer[]

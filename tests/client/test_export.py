@@ -547,7 +547,8 @@ def test_a_database_whose_texts_the_scorer_cannot_hash(moods_file: model_files.E
 FEW = {"epochs": 1, "max_configurations": 3, "method": "random", "segments": 1, "options": {"seed": 1}}
 TRAINED: dict[str, tuple[str, dict[str, Any]]] = {
     "every type of column": ("people", {"target": "income", "prepare": PREPARE,
-                                        "architectures": ["mlp", "resnet", "transformer"]}),
+                                        "max_configurations": 4,
+                                        "architectures": ["mlp", "resnet", "transformer", "trees"]}),
     "classes": ("people", {"target": "mood", "inputs": "age, born, city, note, heavy, zip"}),
     "folds": ("people", {"target": "income", "inputs": "age, city, few", "folds": 2, "validation": 0}),
     "quantiles": ("people", {"target": "income", "inputs": "heavy, n",

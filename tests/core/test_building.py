@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cerebro_db.core.architecture import building, keras_json
+from cerebro_db.core.architecture import building, keras_json, trees
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.packing.features import CategoryFeature, DateFeature, NumberFeature, WordsFeature
 from cerebro_db.core.packing.layout import Layout, Variable
@@ -56,7 +56,7 @@ ALL = layout([NUMBERS, CODES, TEXT, IMAGE], KIND, PRICE, VECTOR)
 CURVE = variable("curve", AsIs(), (30,))
 TALL = variable("tall", AsIs(), (9, 6, 3), "uint8")
 EVERY = [NUMBERS, CODES, TEXT, IMAGE, CURVE, TALL]
-ROWS_ALIKE = ("mlp", "resnet", "transformer")  # kinds that fit every table
+ROWS_ALIKE = ("mlp", "resnet", "transformer", "trees")  # kinds that fit every table
 FITTING = {"lstm": (TEXT, IMAGE, CURVE), "conv1d": (TEXT, IMAGE, CURVE), "cnn": (IMAGE, TALL)}
 
 
@@ -75,6 +75,10 @@ def test_the_allow_list_takes_them(kind: str, inputs: list[Variable], output: Va
             building.architecture(kind, layout(inputs, output), None, "test")
         assert inputs[0].name in error.value.message and error.value.hint
         return
+    if kind == "trees" and output is VECTOR:
+        with pytest.raises(BadData, match="trees predict one target, a class or a vector of numbers"):
+            building.architecture(kind, layout(inputs, output), None, "test")
+        return
     built = building.architecture(kind, layout(inputs, output), None, "test")
     read = keras_json.architecture(json.dumps(built))
     names = [name for name, _, _ in read["config"]["input_layers"]]
@@ -87,9 +91,9 @@ def windowed(one: Variable) -> Variable:
     return replace(one, shape=(20, *one.shape))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in building.PARAMETERS if kind != "cnn"])
+@pytest.mark.parametrize("kind", [kind for kind in building.PARAMETERS if kind not in ("cnn", "trees")])
 @pytest.mark.parametrize("inputs", [*([one] for one in EVERY), EVERY], ids=lambda some: some[-1].name)
-def test_windows_are_read_by_all_kinds_but_cnn(kind: str, inputs: list[Variable]) -> None:
+def test_windows_are_read_by_all_kinds_but_cnn_and_trees(kind: str, inputs: list[Variable]) -> None:
     packed = replace(layout(list(map(windowed, inputs)), KIND), windows=Windows(("who",), ("at",), 20, 10, "last"))
     read = keras_json.architecture(json.dumps(building.architecture(kind, packed, None, "test")))
     assert [
@@ -97,6 +101,9 @@ def test_windows_are_read_by_all_kinds_but_cnn(kind: str, inputs: list[Variable]
     ] == [[None, 20, *one.shape] for one in inputs]
     with pytest.raises(BadData, match="cnn reads images"):
         building.architecture("cnn", packed, None, "test")
+    with pytest.raises(BadData, match="trees read rows, and these are windows of rows"):
+        building.architecture("trees", packed, None, "test")
+    assert not trees.fits(packed)
 
 
 def test_a_transformer_does_not_compare_too_many_tokens() -> None:
@@ -191,7 +198,7 @@ def test_a_linear_model_reads_the_inputs_once() -> None:
     ]
 
 
-@pytest.mark.parametrize("kind", building.PARAMETERS)
+@pytest.mark.parametrize("kind", [kind for kind in building.PARAMETERS if kind != "trees"])
 @pytest.mark.parametrize("output", [KIND, PRICE, VECTOR], ids=lambda one: one.name)
 def test_only_output_layers_begin_with_zeros(kind: str, output: Variable) -> None:
     built = building.architecture(kind, layout(EVERY, output), None, "test")
@@ -243,3 +250,23 @@ def test_a_target_of_several_dimensions_is_refused() -> None:
     with pytest.raises(BadData, match="the target grid has the shape") as error:
         building.architecture("mlp", layout([NUMBERS], grid), None, "test")
     assert error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "parameters", "said"),
+    [
+        ([NUMBERS], [KIND, PRICE], {}, "trees predict one target"),
+        ([replace(CURVE, shape=(5000,))], [KIND], {}, "trees read at most 4096 numbers of a row, and there are 5000"),
+        ([NUMBERS], [KIND], {"rounds": 9000, "depth": 12}, "have 110,592,000 numbers in their leaves"),
+    ],
+)
+def test_trees_are_refused(inputs: list[Variable], outputs: list[Variable], parameters: Any, said: str) -> None:
+    with pytest.raises(BadData, match=said) as error:
+        building.architecture("trees", layout(inputs, *outputs), parameters, "test")
+    assert error.value.hint
+
+
+def test_trees_are_known_by_their_layers() -> None:
+    assert trees.are_grown(building.architecture("trees", layout(EVERY, KIND), None, "test"))
+    assert not trees.are_grown(building.architecture("mlp", layout(EVERY, KIND), None, "test"))
+    assert not any(map(trees.are_grown, (None, "", {}, {"config": {"layers": [3, {"class_name": "Embedding"}]}})))

@@ -32,9 +32,10 @@ def vectors(graph: Graph, variable: Variable, name: str, embedding: int, bins: i
         return [graph.layer("Flatten", one) for one in series(graph, variable, name, windowed)]
     if variable.preparation.kind == "categories":
         tensor = graph.input(name, variable.shape, "int32")
-        return [_looked_up(graph, graph.element(tensor, place), size) for place, size in enumerate(_sizes(variable))]
+        return [_looked_up(graph, graph.element(tensor, place), size) for place, size in enumerate(sizes(variable))]
     if variable.preparation.kind == "words":
-        return [_mean_of_words(graph, name, one) for one in series(graph, variable, name, windowed)]
+        means = [mean_of_words(graph, name, one) for one in series(graph, variable, name, windowed)]
+        return [graph.layer("LayerNormalization", mean) for mean in means]  # a mean of many words is small
     if isinstance(variable.preparation, Numbers):
         return [_embedded(graph, *graph.numbers(name, variable.shape), variable.preparation, embedding, bins)]
     tensor = graph.input(name, variable.shape, "float32")
@@ -43,12 +44,12 @@ def vectors(graph: Graph, variable: Variable, name: str, embedding: int, bins: i
     return [graph.layer("BatchNormalization", tensor)]
 
 
-def _sizes(variable: Variable) -> list[int]:
+def sizes(variable: Variable) -> list[int]:
     """The number of codes of each column."""
     return [feature.size for feature in variable.preparation.features if isinstance(feature, CategoryFeature)]
 
 
-def _ids(variable: Variable) -> int:
+def word_ids(variable: Variable) -> int:
     (words,) = [feature for feature in variable.preparation.features if isinstance(feature, WordsFeature)]
     return words.ids
 
@@ -58,14 +59,13 @@ def _looked_up(graph: Graph, tensor: str, size: int) -> str:
     return graph.layer("Embedding", tensor, input_dim=size, output_dim=width)
 
 
-def _mean_of_words(graph: Graph, ids: str, words: str) -> str:
-    """The mean of a text's words, without the zeros after them, and normalized: a mean of many words is small.
+def mean_of_words(graph: Graph, ids: str, words: str) -> str:
+    """The mean of a text's words, without the zeros after them.
 
     With a mask of Keras, the mean of a text without words would be NaN.  Here it is the mean of its zeros.
     """
     known = graph.layer("ReLU", graph.layer("Rescaling", ids, scale=FAR, offset=0.0), max_value=FAR)
-    mean = graph.layer("Dot", [graph.layer("Softmax", known), words], axes=1)
-    return graph.layer("LayerNormalization", mean)
+    return graph.layer("Dot", [graph.layer("Softmax", known), words], axes=1)
 
 
 def _embedded(graph: Graph, packed: str, tensor: str, numbers: Numbers, width: int, bins: int) -> str:
@@ -145,11 +145,11 @@ def series(graph: Graph, variable: Variable, name: str, windowed: bool) -> list[
     kind = variable.preparation.kind
     if kind == "categories":
         tensor = graph.input(name, variable.shape, "int32")
-        columns = enumerate(_sizes(variable))
+        columns = enumerate(sizes(variable))
         return [_looked_up(graph, graph.element(tensor, place, axis=2), size) for place, size in columns]
     if kind == "words":
         tensor = graph.input(name, variable.shape, "int32")
-        found = graph.layer("Embedding", tensor, input_dim=_ids(variable), output_dim=WIDEST_LOOKUP)
+        found = graph.layer("Embedding", tensor, input_dim=word_ids(variable), output_dim=WIDEST_LOOKUP)
         if not windowed:
             return [found]
         mean = graph.layer("AveragePooling2D", found, pool_size=[1, variable.shape[1]])
@@ -178,7 +178,7 @@ def tokens(graph: Graph, variables: Sequence[tuple[Variable, str]], units: Any, 
         kind = variable.preparation.kind
         if kind == "categories":
             tensor = graph.input(name, variable.shape, "int32")
-            for place, size in enumerate(_sizes(variable)):
+            for place, size in enumerate(sizes(variable)):
                 one = graph.layer("Embedding", graph.element(tensor, place), input_dim=size, output_dim=units)
                 found.append(graph.layer("Reshape", one, target_shape=[1, units]))
             count += variable.shape[0]

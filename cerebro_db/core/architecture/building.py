@@ -15,7 +15,7 @@ from ..packing.distributions import KNOTS
 from ..packing.features import NumberFeature
 from ..packing.layout import Layout, Variable
 from ..packing.preparation import PACK_AGAIN, Measured
-from . import beginnings, bodies
+from . import beginnings, bodies, trees
 from .graph import Graph
 
 Json = dict[str, Any]
@@ -39,9 +39,10 @@ PARAMETERS: dict[str, dict[str, tuple[float, float, float]]] = {
                "embedding": EMBEDDING, **OF_ALL},
     "cnn": {"blocks": (2, 1, 20), "filters": (32, 1, 4096), "kernel": (3, 1, 64), "units": (128, 1, 65536),
             "embedding": EMBEDDING, **OF_ALL},
+    trees.KIND: {"rounds": (300, 1, 10_000), "depth": (6, 1, 12), "rate": (0.1, 0.001, 1.0)},
 }  # fmt: skip
 # They decide which layers there are.
-STRUCTURE = ("layers", "blocks", "linear", "embedding", "bins", "group_statistics")
+STRUCTURE = ("layers", "blocks", "linear", "embedding", "bins", "group_statistics", "rounds", "depth", "rate")
 
 
 def architecture(kind: str, layout: Layout, parameters: Json | None, where: str) -> Json:
@@ -56,12 +57,18 @@ def architecture(kind: str, layout: Layout, parameters: Json | None, where: str)
             hint=PACK_AGAIN,
         )
     named = _names([*layout.inputs, *layout.outputs])
-    graph = Graph(set(named), bool(chosen["group_statistics"]))
-    last = BODIES[kind](graph, list(zip(layout.inputs, named)), layout.windows is not None, chosen, where)
-    graph.inputs = named[: len(layout.inputs)]  # those without a name of their own are told by their order
+    graph = Graph(set(named), bool(chosen.get("group_statistics")))
+    inputs = list(zip(layout.inputs, named))
     outputs = list(zip(layout.outputs, named[len(layout.inputs) :]))
-    for variable, name in outputs:
-        graph.output(_end(graph, variable, name, last, where))
+    if kind == trees.KIND:
+        trees.require_fitting(layout.inputs, layout.outputs, chosen, layout.windows is not None, where)
+        scores = trees.body(graph, inputs, layout.outputs, chosen)
+        graph.output(_end_of_trees(graph, *outputs[0], scores))
+    else:
+        last = BODIES[kind](graph, inputs, layout.windows is not None, chosen, where)
+        for variable, name in outputs:
+            graph.output(_end(graph, variable, name, last, where))
+    graph.inputs = named[: len(layout.inputs)]  # those without a name of their own are told by their order
     return graph.model(kind, _compiled([(name, loss(variable)) for variable, name in outputs]))
 
 
@@ -233,6 +240,17 @@ def _end(graph: Graph, variable: Variable, name: str, tensor: str, where: str) -
         return _dense(graph, tensor, name, units=variable.elements)
     found = _dense(graph, tensor, units=variable.elements)
     return graph.layer("Reshape", found, name, target_shape=list(variable.shape))
+
+
+def _end_of_trees(graph: Graph, variable: Variable, name: str, scores: str) -> str:
+    if variable.target != "real":
+        if trees.scores_of(variable) == 1:
+            both = graph.joined([scores, scores])
+            scores = graph.layer("Rescaling", both, scale=[-0.5, 0.5], offset=[0.0, 0.0])
+        return graph.layer("Softmax", scores, name)
+    preparation = variable.preparation
+    deviation, mean = (preparation.deviation, preparation.mean) if isinstance(preparation, Measured) else (1.0, 0.0)
+    return graph.layer("Rescaling", scores, name, scale=deviation, offset=mean)
 
 
 def _dense(graph: Graph, tensor: str, name: str = "", **config: Any) -> str:

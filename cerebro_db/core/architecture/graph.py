@@ -37,7 +37,7 @@ class Graph:
         packed = self.input(name, shape, "float32")
         if not self.group_statistics:
             return packed, packed
-        name = self._free(INPUTS_OF_GROUP)
+        name = self.free(INPUTS_OF_GROUP)
         config: Json = {"trainable": False, "center": False, "scale": False, "epsilon": 1e-7}
         return packed, self.layer("BatchNormalization", packed, name, **config)
 
@@ -46,7 +46,7 @@ class Graph:
         if not self.group_statistics:
             return self.layer("Rescaling", of, name, scale=deviation, offset=mean)
         found = self.layer(
-            "EinsumDense", of, self._free(TARGET_OF_GROUP), equation=SCALED, output_shape=[elements],
+            "EinsumDense", of, self.free(TARGET_OF_GROUP), equation=SCALED, output_shape=[elements],
             bias_axes="f", kernel_initializer=_constant(deviation), bias_initializer=_constant(mean), trainable=False,
         )  # fmt: skip
         return self.layer("Activation", found, name, activation="linear")
@@ -55,7 +55,7 @@ class Graph:
         self, class_name: str, inputs: str | Sequence[str], name: str = "", *, apart: bool = False, **config: Any
     ) -> str:
         """A layer that is called on one tensor, or on a list of tensors.  ``apart``: each is an argument of its own."""
-        name = name or self._free(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", class_name).lower())
+        name = name or self.free(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", class_name).lower())
         called = tensor(inputs) if isinstance(inputs, str) else [tensor(one) for one in inputs]
         called_on = [{"args": called if apart else [called], "kwargs": {}}]
         self.layers.append(node("keras.layers", class_name, {"name": name, **config}, called_on))
@@ -63,7 +63,7 @@ class Graph:
 
     def element(self, of: str, place: int, axis: int = 1) -> str:
         """``of[:, place]``, or ``of[:, :, place]`` for axis 2"""
-        name = self._free("get_item")
+        name = self.free("get_item")
         every = {"class_name": "__slice__", "config": {"start": None, "stop": None, "step": None}}
         called = [{"args": [tensor(of), [*[every] * axis, place]], "kwargs": {}}]
         self.layers.append(node("keras.src.ops.numpy", "GetItem", {"name": name}, called))
@@ -89,7 +89,7 @@ class Graph:
             "compile_config": compiled,
         }
 
-    def _free(self, name: str) -> str:
+    def free(self, name: str) -> str:
         number = 1
         while f"{name}_{number}" in self.taken:
             number += 1

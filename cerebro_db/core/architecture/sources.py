@@ -13,7 +13,7 @@ from typing import Any, Union
 from ..errors import InvalidArgument
 from ..packing.layout import Layout
 from ..parameters.flat import FROZEN
-from . import building, freezing, keras_json, placeholders
+from . import building, freezing, keras_json, placeholders, trees
 
 Json = dict[str, Any]
 
@@ -57,6 +57,11 @@ class Kind:
 
 
 Source = Union[Kind, dict[str, Any], None]  # Keras JSON, as it was given; None: JSON without parameters
+
+
+def is_grown(source: Source) -> bool:
+    """Whether its models are trees, which no optimizer trains."""
+    return source.kind == trees.KIND if isinstance(source, Kind) else trees.are_grown(source)
 
 
 def of_log(text: str, layout: Layout, where: str) -> Kind | Json:

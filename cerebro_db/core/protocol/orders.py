@@ -212,8 +212,9 @@ class Train(Computation[Trained], route=Route.THROUGH):
     @property
     def handles(self) -> list[str]:
         """Names the rows that train, and those on which members are evaluated."""
+        beside = (one.handle for group in self.groups for one in group.beside)
         evaluated = (one.handle for member in self.members for one in member.evaluations)
-        return list(dict.fromkeys([self.handle, *evaluated]))
+        return list(dict.fromkeys([self.handle, *beside, *evaluated]))
 
 
 @dataclass(frozen=True)

@@ -172,6 +172,14 @@ class EvaluationRows:
 
 
 @dataclass(frozen=True)
+class RowsBeside:
+    """Rows of another segment on which a model trains, too."""
+
+    handle: str  # names the rows
+    span: Optional[Span] = None  # those of them on which it trains; None: all
+
+
+@dataclass(frozen=True)
 class MemberVisit:
     """One visit of a member."""
 
@@ -203,6 +211,7 @@ class Group:
     """Models that are trained in one pass over the rows: one, or several that are fused."""
 
     members: list[Member]  # one model, or several with equal fusion keys and the same fold and span
+    beside: list[RowsBeside] = field(default_factory=list)  # rows of other segments, for a model that does not hop
 
     def __post_init__(self) -> None:
         require(bool(self.members), "a group needs a member")

@@ -181,8 +181,7 @@ class KerasProgram(abc.ABC):
             else:
                 numbers = group_statistics.of_inputs(values, rows, listen)
             for variable, value in zip(layer.weights, numbers):
-                (place,) = (place for place, one in enumerate(self._state) if one is variable)
-                self.set(place, value)
+                self.set(self.place(variable), value)
 
     @functools.cached_property
     def _of_group(self) -> list[tuple[Any, int, bool]]:
@@ -260,6 +259,11 @@ class KerasProgram(abc.ABC):
 
     def get(self, index: int) -> np.ndarray:
         return np.asarray(self._state[index])
+
+    def place(self, variable: Any) -> int:
+        """The place of a variable in the state."""
+        (found,) = (place for place, one in enumerate(self._state) if one is variable)
+        return found
 
     def set(self, index: int, value: np.ndarray) -> None:
         self.touched()

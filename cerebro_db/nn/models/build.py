@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from cerebro_db.core.architecture import allowlist
+from cerebro_db.core.architecture import allowlist, trees
 from cerebro_db.core.architecture.limits import check_activations
 from cerebro_db.core.errors import ConfigurationFailed, OutOfResources
 from cerebro_db.core.parameters.params import check_compile
@@ -118,6 +118,8 @@ def _compile_to_train(model: Any, configuration: dict[str, Any]) -> None:
     if parameters.get("loss") is None:
         raise ConfigurationFailed("the compile parameters name no loss")
     optimizer = _optimizer(parameters["optimizer"])
+    if trees.are_grown(configuration["architecture"]):  # none steps, so none needs numbers of its own for each weight
+        optimizer = keras.optimizers.SGD()
     if _policy(configuration["architecture"]) == "mixed_float16":  # as Keras does for a model that knows its policy
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer, name="loss_scale_optimizer")
     _compile(model, optimizer, parameters)

@@ -76,6 +76,20 @@ def evaluate_loaded(
     return EvaluatedModel(_rows(dataset, chosen), metrics.loss(counted.means), values, counted, clock.laps)
 
 
+def count(
+    programs: Programs,
+    ready: ReadyProgram,
+    configuration: Json,
+    dataset: Dataset,
+    places: np.ndarray,
+    listen: Listen,
+) -> None:
+    """Have the metrics count the rows at these places, with the state in the variables."""
+    batch_size = _prepared(programs, ready, configuration, dataset, places)
+    with programs.configuration_errors():
+        _counted(programs, ready, [dataset], batch_size, listen, places)
+
+
 def _prepared(
     programs: Programs, ready: ReadyProgram, configuration: Json, dataset: Dataset, chosen: np.ndarray | None
 ) -> int:

@@ -11,6 +11,7 @@ from typing import Any, Optional
 
 import numpy as np
 
+from cerebro_db.core.architecture import trees
 from cerebro_db.core.errors import CerebroError, InvalidArgument
 from cerebro_db.core.models import metrics
 from cerebro_db.core.protocol import (
@@ -29,8 +30,13 @@ from cerebro_db.nn.clocks import Clock, Pace
 from cerebro_db.nn.engines.base import Program
 from cerebro_db.nn.fit_parameters import Fit
 from cerebro_db.nn.orders import evaluations
+from cerebro_db.nn.orders.growing import Growing
 from cerebro_db.nn.programs import Programs, ReadyProgram
 from cerebro_db.nn.rows.data import Dataset, Slab, row_order, slabs
+from cerebro_db.nn.trees.model import TreeModel
+from cerebro_db.nn.trees.rows import Part
+
+MOST_JUDGED = 4096  # rows by which trees are judged that have grown from them
 
 Json = dict[str, Any]
 Report = Callable[[int, Optional[float]], None]  # of the rows trained on, over all members, and the running loss
@@ -42,7 +48,10 @@ Visits = list[TrainedVisit]  # of one member
 def planned_rows(group: Group, configurations: Sequence[Json], dataset: Dataset) -> int:
     """The rows that a group will train on, over all members; none if it cannot be trained."""
     try:
-        fit = Fit.of(configurations[group.members[0].configuration])
+        configuration = configurations[group.members[0].configuration]
+        if trees.are_grown(configuration["architecture"]):
+            return _size(dataset, dataset.rows_of(group.fold, True, group.span)) * (1 + len(group.beside))
+        fit = Fit.of(configuration)
         rows = fit.rows_of(_size(dataset, dataset.rows_of(group.fold, True, group.span)))
         return fit.epochs * rows * sum(len(member.visits) for member in group.members)
     except CerebroError:
@@ -76,19 +85,22 @@ def train(
         raise InvalidArgument("the order names no file for an outgoing state")
     configurations = [order.configurations[member.configuration] for member in members]
     chosen = order.dataset.rows_of(group.fold, True, group.span)
-    rows = Fit.of(configurations[0]).rows_of(_size(order.dataset, chosen))
-    ready = order.programs.ready_to_train(configurations, order.dataset, members[0].seed, rows)
+    if trees.are_grown(configurations[0]["architecture"]):
+        passes: _Passes = _growing(order, group, configurations, chosen, before)
+    else:
+        rows = Fit.of(configurations[0]).rows_of(_size(order.dataset, chosen))
+        ready = order.programs.ready_to_train(configurations, order.dataset, members[0].seed, rows)
+        passes = _Passes(order, ready, configurations, chosen, before)
     clock.lap("build")
-    passes = _Passes(order, ready, configurations, chosen, before)
     visits = _fused(passes, members, clock) if len(members) > 1 else [_chain(passes, members[0], clock)]
     trained = []
     for place, (file, its) in enumerate(zip(files, visits)):
         passes.put_back(place)
         last = place == len(members) - 1
-        state = state_file.write(ready.program, file, first_index + place, token if last else None)
+        state = state_file.write(passes.ready.program, file, first_index + place, token if last else None)
         trained.append(TrainedMember(its, state))
     clock.lap("save")
-    ready.token, ready.sha256 = token, trained[-1].state.sha256
+    passes.left(token, trained[-1].state.sha256)
     return trained, clock.laps
 
 
@@ -139,6 +151,10 @@ class _Passes:
         self._done += done * members
         return done
 
+    def left(self, token: str, sha256: str) -> None:
+        """The state in the variables was written."""
+        self.ready.token, self.ready.sha256 = token, sha256
+
     def put_back(self, place: int) -> None:
         """Bring the state of a fused member into the variables."""
         if self.stacked and self.ready.program.fusion:
@@ -176,6 +192,62 @@ class _Passes:
         return evaluations.evaluate_loaded(
             order.programs, self.ready, self.configurations[0], dataset, chosen, order.listen
         )
+
+
+class _GrowingPasses(_Passes):
+    """Visits that grow trees, from the rows of several segments."""
+
+    def __init__(self, parts: Sequence[Part], *of_passes: Any) -> None:
+        super().__init__(*of_passes)
+        self._parts, self._scores = parts, np.empty(0)
+        self._before: str | None = None  # the checksum of the state in the variables
+
+    def load(self, members: Sequence[Member]) -> None:
+        state = members[0].state
+        known = self.ready.sha256 if state.origin is Origin.RESIDENT else state.sha256
+        super().load(members)
+        if self.ready.growing is None:
+            self.ready.growing = Growing(self.ready.program, TreeModel(self.ready.program))
+        self._before = known
+
+    def visit(self, shuffle_seeds: Sequence[int]) -> int:
+        order, growing, program = self.order, self.ready.growing, self.ready.program
+        with order.programs.configuration_errors():
+            growing.load(self.configurations[0], self._parts, order.listen)
+            self._scores = growing.visit(shuffle_seeds[0], self._before, order.listen)
+        self._before = None
+        self._count()
+        self._done += growing.rows.count
+        if order.pace.due():
+            order.report(self._done, program.running_loss())
+        return growing.rows.count
+
+    def _count(self) -> None:
+        """Judge the trees by rows from which they have grown."""
+        dataset, chosen = max(self._parts, key=lambda part: _size(*part))
+        places = np.arange(dataset.rows, dtype=np.int32) if chosen is None else chosen
+        evaluations.count(
+            self.order.programs,
+            self.ready,
+            self.configurations[0],
+            dataset,
+            places[:MOST_JUDGED],
+            self.order.listen,
+        )
+
+    def left(self, token: str, sha256: str) -> None:
+        super().left(token, sha256)
+        self.ready.growing.keep(sha256, self._scores)
+
+
+def _growing(
+    order: TrainingOrder, group: Group, configurations: Sequence[Json], chosen: np.ndarray | None, before: int
+) -> _GrowingPasses:
+    ready = order.programs.ready(configurations[0], order.dataset.layout, group.members[0].seed)
+    ready.program.require_values(order.dataset)
+    others = [(order.evaluated(one.handle), one.span) for one in group.beside]
+    parts = [(order.dataset, chosen), *((rows, rows.rows_of(group.fold, True, span)) for rows, span in others)]
+    return _GrowingPasses(parts, order, ready, configurations, chosen, before)
 
 
 def _fused(passes: _Passes, members: Sequence[Member], clock: Clock) -> list[Visits]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from cerebro_db.core.architecture import trees
 from cerebro_db.core.protocol import FusionRehearsed, Member, MemberVisit, StateRef
 from cerebro_db.nn.clocks import Effort
 from cerebro_db.nn.fit_parameters import Fit
@@ -31,6 +32,8 @@ def try_engine(
         dataset = dataset.part(0, batch_size * most_batches(dataset, batch_size))
     ready = programs.ready(configuration, dataset.layout, rows=dataset)
     build = effort.seconds()
+    if trees.are_grown(configuration["architecture"]):  # all engines grow them alike
+        return ready, build, 0.0, 0.0
     if ready.uses_features:
         ready.forget_state()
         with programs.configuration_errors():

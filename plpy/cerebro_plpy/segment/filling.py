@@ -19,7 +19,6 @@ from cerebro_db.core.protocol import (
     EndJoint,
     EngineStarted,
     Evaluate,
-    Group,
     Json,
     LoadRows,
     Member,
@@ -59,7 +58,9 @@ def filled(
             return replace(member, state=received.filled(member.state, out), out=str(out))
 
         try:
-            groups = [Group([with_paths(member) for member in group.members]) for group in order.groups]
+            groups = [
+                replace(group, members=[with_paths(member) for member in group.members]) for group in order.groups
+            ]
         except CerebroError:
             outgoing.undo()
             raise

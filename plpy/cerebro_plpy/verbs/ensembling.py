@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cerebro_db.core import codec, documents
@@ -183,7 +183,7 @@ def mean_of_best(db: Database, source: MemberTables, members: int, all_join: boo
         architecture=architecture,
         size=size,
         place=rows[keys[0]]["place"],
-        what=_told(table, keys),
+        what=_told(table, keys, of_keys),
         group=group,
         measure=measure,
         members=of_keys,
@@ -292,10 +292,12 @@ def _too_large(members: int) -> Unsupported:
     return Unsupported(f"the weights of {members} members are too large for one value.", hint="Take fewer members.")
 
 
-def _told(table: Relation, keys: list[int]) -> str:
+def _told(table: Relation, keys: list[int], members: Sequence[MemberConfiguration]) -> str:
     if len(keys) == 1:
         return f"configuration {keys[0]} of {table.name}"
-    return f"the mean of configurations {', '.join(map(str, keys))} of {table.name}"
+    kinds = list(dict.fromkeys(one.architecture for one in members if one.architecture))
+    named = f" ({' and '.join(kinds)})" if len(kinds) > 1 else ""
+    return f"the mean of configurations {', '.join(map(str, keys))} of {table.name}{named}"
 
 
 def _make_tables(db: Database, source: MemberTables, output: Name) -> None:

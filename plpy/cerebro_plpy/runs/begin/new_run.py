@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from cerebro_db import __version__
 from cerebro_db.core.documents import shown
@@ -24,9 +25,9 @@ from ...sessions.session import BEGIN, COMMIT, Session
 from ..record import state_tables
 from ..record.groups import rows_on_record, visits_of
 from ..record.log import RunLog
-from ..record.run import averaging_visits, groups_with_models, variants
+from ..record.run import averaging_visits, groups_with_models, home_of, variants
 from ..request import output
-from ..request.request import RunRequest
+from ..request.request import FitConfiguration, RunRequest
 from . import initial_states
 from .initial_states import RANDOM
 
@@ -47,11 +48,19 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest, *, submi
     rows = request.asked.source.dataset
     validation = request.asked.validation.dataset if request.asked.validation is not None else None
     jointly = request.options.adds_gradients
-    visits = averaging_visits(segments) if request.options.averaging else visits_of(rows, None, jointly)
-    everywhere = {"visits": None if visits is None else list(visits)}
     # The first model of a configuration trains on all rows.  Models of groups that wait for it are added by a decision.
     parts = [] if request.options.groups_wait else variants(rows, request.options.least_group_rows)
-    models = [everywhere, *({**everywhere, **rows_on_record(rows, validation, one, jointly)} for one in parts)]
+
+    def models_of(place: int, one: FitConfiguration) -> list[dict[str, Any]]:
+        home = home_of(request.configurations.architectures[one.model_id].translated, place)
+        averages = request.options.averaging and home is None
+        visits = averaging_visits(segments) if averages else visits_of(rows, None, jointly, home)
+        everywhere = {"visits": None if visits is None else list(visits)}
+        return [
+            everywhere,
+            *({**everywhere, **rows_on_record(rows, validation, part, jointly, home)} for part in parts),
+        ]
+
     groups = [one.group_number for one in parts if one.group_number is not None and one.fold is None]
     starts = initial_states.of_request(db, request, groups)
     storage = f"run_{token()}"
@@ -102,7 +111,7 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest, *, submi
         ],
         [
             {
-                "model": place * len(models) + number + 1,
+                "model": place * (1 + len(parts)) + number + 1,
                 "configuration": one.key,
                 "seed": derived_seed(seed, "configuration", place),  # of the random weights of all its models
                 "initial": start.initial.value,
@@ -110,7 +119,7 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest, *, submi
                 **model,
             }
             for place, one in enumerate(request.configurations.listed)
-            for number, model in enumerate(models)
+            for number, model in enumerate(models_of(place, one))
             for start in [starts.get((one.key, model.get("group_number")), RANDOM)]
         ],
     )

@@ -232,10 +232,10 @@ class _Starts:
         if new.parent is not None and new.variant is None:
             return self._copy(new, run.models[new.parent], asked)
         visits = None if new.visits is None else tuple(new.visits)
-        if run.averages:
+        if run.averages and asked.home is None:
             visits = averaging_visits(run.segments) if visits is None else (*visits, visits[0])
-        if new.group_number is not None or run.options.adds_gradients:
-            visits = visits_of(run.source, new.variant, run.options.adds_gradients)
+        if new.group_number is not None or run.options.adds_gradients or asked.home is not None:
+            visits = visits_of(run.source, new.variant, run.options.adds_gradients, asked.home)
         # All models of a configuration begin with the same random weights.
         seed = derived_seed(run.seed, "model", new.model) if new.variant is None else self.first[asked.key].seed
         initial, start = Initial.RANDOM, None
@@ -255,7 +255,7 @@ class _Starts:
         run, visits, sha256 = self.run, new.visits, None
         if run.averages:
             visits = averaging_visits(run.segments) if visits is None else (*visits, visits[0])
-        if parent.asked.group_number is not None or run.options.adds_gradients:
+        if parent.asked.group_number is not None or run.options.adds_gradients or asked.home is not None:
             visits = parent.asked.visits
         seed, initial, start = derived_seed(run.seed, "model", new.model), Initial.RANDOM, None
         if new.parent_hop is not None and asked.refused is None:
@@ -376,7 +376,7 @@ def _records(run: Run, log: RunLog, added: Sequence[Added]) -> list[Statement]:
             "initial_sha256": one.model.sha256,
             "parent": parent,
             "parent_hop": hop,
-            **_rows_on_record(run, asked.variant),
+            **_rows_on_record(run, asked),
         })  # fmt: skip
     made += log.plan.add_models(models)
     made += [
@@ -387,10 +387,10 @@ def _records(run: Run, log: RunLog, added: Sequence[Added]) -> list[Statement]:
     return made
 
 
-def _rows_on_record(run: Run, variant: Variant | None) -> dict[str, Any]:
-    if variant is None:
+def _rows_on_record(run: Run, asked: AskedModel) -> dict[str, Any]:
+    if asked.variant is None:
         return {}
-    return rows_on_record(run.source, run.validation, variant, run.options.adds_gradients)
+    return rows_on_record(run.source, run.validation, asked.variant, run.options.adds_gradients, asked.home)
 
 
 def _copy_state(run: Run, log: RunLog, recorder: Session, platform: Platform, one: Added) -> None:

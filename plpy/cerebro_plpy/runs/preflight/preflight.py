@@ -107,7 +107,7 @@ def build_models(
                 model.build.memory = found.memory
                 model.state_bytes, model.build.engine = found.described.state_bytes, found.engine
                 model.build.parameters, model.frozen_bytes = found.described.parameters, found.described.frozen_bytes
-                group = None if found.memory.is_cut else found.fusion_key
+                group = None if found.memory.is_cut or model.asked.home is not None else found.fusion_key
                 model.build.group = _fusion_group(model, group)  # fusion.settle decides whether it is used
                 built[number] = found
         if built:

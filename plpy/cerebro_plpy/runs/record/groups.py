@@ -10,13 +10,15 @@ from cerebro_db.core.packing.layout import DataSet
 from cerebro_db.core.search.decision import Variant
 
 
-def rows_on_record(source: DataSet, validation: DataSet | None, variant: Variant, jointly: bool) -> dict[str, Any]:
+def rows_on_record(
+    source: DataSet, validation: DataSet | None, variant: Variant, jointly: bool, home: int | None = None
+) -> dict[str, Any]:
     """The columns of cerebro.model that say on which rows a model trains, and on how many it is evaluated.
 
-    ``jointly``: all segments with its rows train it at the same time.
+    ``jointly``: all segments with its rows train it at the same time.  ``home``: as for ``visits_of``.
     """
     fold, group = variant.fold, variant.group_number
-    visits = visits_of(source, variant, jointly)
+    visits = visits_of(source, variant, jointly, home)
     columns: dict[str, Any] = {"visits": None if visits is None else list(visits)} if visits or jointly else {}
     if fold is not None:
         columns.update(fold=fold, fold_rows=source.rows_of_fold(fold, group))
@@ -30,11 +32,17 @@ def rows_on_record(source: DataSet, validation: DataSet | None, variant: Variant
     return columns
 
 
-def visits_of(source: DataSet, variant: Variant | None, jointly: bool) -> tuple[int, ...] | None:
+def visits_of(
+    source: DataSet, variant: Variant | None, jointly: bool, home: int | None = None
+) -> tuple[int, ...] | None:
     """The segments of an epoch's hops of a model; None: each segment once.
 
     A joint visit is one hop, on the segment that stores the state.  ``variant``: None: the model on all rows.
+    ``home``: the model does not hop, because trees grow from all rows at once: this is the number of its segment.
     """
+    if home is not None:
+        found = _with_rows(source, variant)
+        return (found[home % len(found)],)
     joint = joint_segments(source, variant) if jointly else ()
     if joint:
         return joint[:1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from cerebro_db.core.architecture import trees
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject
 from cerebro_db.core.events import DataSetName, Initial
 from cerebro_db.core.options import BEST
@@ -106,8 +107,17 @@ class AskedModel:
         return self.parent is not None
 
     @property
+    def home(self) -> int | None:
+        """The number of the only segment of a model that does not hop; None: it hops."""
+        return home_of(self.definition["architecture"], self.place)
+
+    @property
     def batch_size(self) -> int:
         return self.definition["fit"].get("batch_size") or DEFAULT_BATCH
+
+
+def home_of(architecture: Any, place: int) -> int | None:
+    return place if trees.are_grown(architecture) else None
 
 
 @dataclass
@@ -223,7 +233,9 @@ class Run:
 
     def jointly(self, model: Model) -> tuple[int, ...]:
         """The segments that train a model at the same time, by adding up gradients; none: it hops."""
-        return joint_segments(self.source, model.asked.variant) if self.options.adds_gradients else ()
+        if not self.options.adds_gradients or model.asked.home is not None:
+            return ()
+        return joint_segments(self.source, model.asked.variant)
 
     def data(self, dataset: str) -> DataSet:
         if dataset == DataSetName.TRAINING:
@@ -298,7 +310,8 @@ class Run:
         alike = all(self.data(dataset).for_trainer == self.source.for_trainer for dataset in evaluations)
         for model in models:
             jointly = self.jointly(model)
-            alone = self.averages or bool(jointly)
+            averages = self.averages and model.asked.home is None
+            alone = averages or bool(jointly) or model.asked.home is not None
             short = 0 < model.state_bytes <= SMALL_STATE and not alone
             yield ModelPlan(
                 model=model.number,
@@ -308,7 +321,7 @@ class Run:
                 series=model.build.engine if short else None,
                 sort=self._sort(model),
                 refused=model.asked.refused,
-                averages=self.averages,
+                averages=averages,
                 jointly=jointly,
                 fold=model.asked.fold,
                 # The rows for validation of a model on all rows would be rows that it was trained on.
@@ -365,9 +378,11 @@ class Run:
         return self.segments if model.asked.visits is None else len(model.asked.visits)
 
     def segments_of(self, model: Model) -> list[int]:
-        """The segments on which an epoch of a model trains."""
+        """The segments on whose rows an epoch of a model trains."""
         if jointly := self.jointly(model):
             return list(jointly)
+        if model.asked.home is not None:
+            return list(self.rows_by_segment(model))
         if model.asked.visits is None:
             return list(range(self.segments))
         return list(model.asked.visits[:-1] if self.averages else model.asked.visits)
@@ -386,6 +401,8 @@ class Run:
         fit = model.asked.definition["fit"]
         there = self.rows_by_segment(model)
         visits = [there.get(segment, 0) for segment in self.segments_of(model)]
+        if model.asked.home is not None:
+            return sum(visits)
         if self.jointly(model):
             visits = [sum(visits)]
         if fit.get("steps_per_epoch"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from cerebro_db.core import documents, training_plan
@@ -33,6 +34,7 @@ QUERY_EXAMPLE = (
 OF_WRONG_QUERIES = ("42", "22", "0A")  # classes of SQLSTATE
 UNNAMED = "?column?"
 MOST = 10_000
+OF_STEPS = {*flat.OF_OPTIMIZERS, "optimizer", "batch_size", flat.PASSES, "steps_per_epoch", "shuffle"}
 OF_SELECTION = {"mst_key", "model_id", "compile_params", "fit_params"}
 
 
@@ -113,6 +115,8 @@ def checked(db: Database, given: dict[str, Any], where: str, named: dict[str, Na
         named[text] = added.named(db, value, where)
     architecture = named[text]
     flat.parts(given, sources.parameters(architecture.source), where)
+    if sources.is_grown(architecture.source):
+        _require_no_steps(given, where)
     for name, several in flat.compounds(given, sources.single_valued([architecture.source])):
         raise InvalidArgument(
             f"{where}: {name} cannot be {shown(json.dumps(several))}: a configuration has one value for each of its"
@@ -128,6 +132,16 @@ def checked(db: Database, given: dict[str, Any], where: str, named: dict[str, Na
             hint=f'Add "{missing[0]}".',
         )
     return Listed(where, given, architecture)
+
+
+def _require_no_steps(given: Mapping[str, Any], where: str) -> None:
+    """An error for what only an optimizer and its steps have."""
+    for name in given:
+        if name in OF_STEPS:
+            raise InvalidArgument(
+                f"{where}: trees have no {name}.",
+                hint="They have rounds (how many trees), depth and rate (how much each tree counts).",
+            )
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from cerebro_db.core.protocol import (
     Member,
     MemberVisit,
     OutgoingState,
+    RowsBeside,
     StateRef,
     Trained,
     TrainedGroup,
@@ -98,7 +99,10 @@ async def compute(units: Units, worker: Worker, task: Task, fetched: Fetched | N
             return averaging.order(units, visits[0], handle, refs)
         states, configurations = iter(refs), OrderConfigurations()
         made = [
-            Group([_member(units, its, next(states), configurations, handles) for its in _by_model(group)])
+            Group(
+                [_member(units, its, next(states), configurations, handles) for its in _by_model(group)],
+                beside[units.model(group[0]).number],
+            )
             for group in task.groups
         ]
         engine = units.model(visits[0]).build.engine
@@ -115,6 +119,10 @@ async def compute(units: Units, worker: Worker, task: Task, fetched: Fetched | N
         before = attempts(units, worker, visits, began)
     worker.tasks.computing_since = began
     handle, reading = await units.read(worker, units.run.source, visits[0].segment, fetched)
+    beside: dict[int, list[RowsBeside]] = {}
+    for visit in visits:
+        beside[visit.model], took = await _rows_beside(units, worker, visit, fetched)
+        reading += took
     handles: dict[tuple[str, int], str] = {}
     for dataset, part in {(unit.dataset, unit.part) for unit in task.units if isinstance(unit, Evaluate)}:
         handles[dataset, part], took = await units.read(worker, units.run.data(dataset), part, fetched)
@@ -136,6 +144,19 @@ async def compute(units: Units, worker: Worker, task: Task, fetched: Fetched | N
         units.count(task, group.seconds, "train")
     units.count(task, seconds, "train")
     return Computed(trained, began, seconds)
+
+
+async def _rows_beside(
+    units: Units, worker: Worker, visit: Train, fetched: Fetched | None
+) -> tuple[list[RowsBeside], float]:
+    """The rows of other segments from which a model grows that does not hop; and the seconds it took to bring them."""
+    run, model, found, reading = units.run, units.model(visit), [], 0.0
+    for part in run.segments_of(model) if model.asked.home is not None else ():
+        if part != visit.segment:
+            handle, took = await units.read(worker, run.source, part, fetched)
+            found.append(RowsBeside(handle, run.span_of(model, DataSetName.TRAINING, part)))
+            reading += took
+    return found, reading
 
 
 def attempts(units: Units, worker: Worker, visits: Sequence[Train], began: datetime) -> list[Statement]:

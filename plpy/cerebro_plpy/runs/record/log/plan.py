@@ -213,7 +213,9 @@ class PlanLog(Part):
                 number=number,
                 seed=seed,
                 initial=Initial(initial),
-                visits=self._checked_visits(run, number, visits, fold, group_number),
+                visits=self._checked_visits(
+                    run, number, visits, Variant.of(fold, group_number), configurations[key].home
+                ),
                 parent=parent,
                 adopts=parent is not None and run.models[parent].key != key,
                 fold=fold,
@@ -258,10 +260,11 @@ class PlanLog(Part):
         return document
 
     def _checked_visits(
-        self, run: Run, number: int, given: Any, fold: int | None, group_number: int | None
+        self, run: Run, number: int, given: Any, variant: Variant | None, home: int | None
     ) -> tuple[int, ...] | None:
         """The segments of a model; an error for a model that the run cannot have: its row may be one of a user."""
         where = f"model {number} of run {self.run}"
+        fold, group_number = (None, None) if variant is None else (variant.fold, variant.group_number)
         visits: tuple[int, ...] | None = codec.read(Optional[Visits], given, f"{where}: visits")
         if visits is not None and max(visits) >= run.segments:
             raise BadData(f"{where}: visits has segment {max(visits)}, and the run has {run.segments}.")
@@ -269,8 +272,9 @@ class PlanLog(Part):
             raise BadData(f"{where} has fold {fold}, and the run has {run.folds}.")
         if group_number is not None and group_number not in run.source.pieces:
             raise BadData(f"{where} has group {group_number}, and the rows have none of that number.")
-        variant, jointly = Variant.of(fold, group_number), run.options.adds_gradients
-        if (group_number is not None or jointly) and visits != visits_of(run.source, variant, jointly):
+        jointly = run.options.adds_gradients
+        of_rows = group_number is not None or jointly or home is not None
+        if of_rows and visits != visits_of(run.source, variant, jointly, home):
             whose = "this model" if group_number is None else f"group {group_number}"
             raise BadData(f"{where}: visits has to have the segments of {whose}.")
         return visits

@@ -1,0 +1,139 @@
+"""Boosted trees as a Keras model: the layers that hold them, and the names by which a trainer knows these.
+
+The trees are symmetric: at one depth, all nodes of a tree ask the same question.  So a tree of depth d is d questions
+and 2^d leaves, and the answers, read as a binary number, are the number of the leaf.  A Dense layer asks the questions
+of all trees at once, and an Embedding has their leaves: no other kind of layer is needed, and such a model predicts,
+and is exported, explained and joined with others like any network.  Only its training is another: cerebro_db/nn/trees.
+
+Prokhorenkova et al., CatBoost: unbiased boosting with categorical features (2018), use the same trees.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import BadData
+from ..packing.layout import Layout, Variable
+from . import beginnings
+from .graph import Graph
+
+Json = dict[str, Any]
+
+KIND = "trees"
+FEATURES, QUESTIONS, NUMBERS, LEAVES, CODES = (
+    "tree_features",
+    "tree_questions",
+    "tree_numbers",
+    "tree_leaves",
+    "tree_codes",
+)
+SCORES = "tree_scores"
+_LEAVES = re.compile(f"{LEAVES}_[0-9]+")
+STEEP = 1e30  # a difference from a threshold becomes 0 or 1
+MOST_FEATURES = 4096
+MOST_LEAVES = 1 << 22  # numbers in the leaves of a model
+WIDEST_CODE = 8  # numbers that a category or a word becomes: of so many classes
+
+ZEROS: Json = {"module": "keras.initializers", "class_name": "Zeros", "config": {}, "registered_name": None}
+
+
+def are_grown(architecture: Any) -> bool:
+    """Whether a model has trees, so that it grows instead of being trained step by step."""
+    layers = architecture.get("config", {}).get("layers", ()) if isinstance(architecture, dict) else ()
+    return any(
+        isinstance(layer, dict) and layer.get("class_name") == "Embedding" and _LEAVES.fullmatch(str(layer.get("name")))
+        for layer in layers
+    )
+
+
+def fits(layout: Layout) -> bool:
+    """Whether trees can read such columns, and predict such a target."""
+    outputs, flat = layout.outputs, len(layout.outputs) == 1 and len(layout.outputs[0].shape) == 1
+    return layout.windows is None and flat and _count(layout.inputs, outputs) <= MOST_FEATURES
+
+
+def body(graph: Graph, inputs: Sequence[tuple[Variable, str]], outputs: Sequence[Variable], chosen: Json) -> str:
+    """The sums of the trees: for each score of a row, the sum of the leaves that it falls into."""
+    trees, depth, scores = chosen["rounds"], chosen["depth"], scores_of(outputs[0])
+    features = graph.joined(
+        [tensor for variable, name in inputs for tensor in _features(graph, variable, name, code_width(outputs[0]))]
+    )
+    # A layer of this name, also where there is one tensor only
+    found = graph.layer(
+        "Reshape", features, graph.free(FEATURES), target_shape=[_count([v for v, _ in inputs], outputs)]
+    )
+    found = graph.layer("Dense", found, graph.free(QUESTIONS), units=trees * depth, kernel_initializer=ZEROS)
+    found = graph.layer("ReLU", graph.layer("Rescaling", found, scale=STEEP, offset=0.0), max_value=1.0)
+    found = graph.layer("Reshape", found, target_shape=[trees, depth])
+    found = graph.layer("Dense", found, graph.free(NUMBERS), units=1, use_bias=False, kernel_initializer=ZEROS)
+    found = graph.layer("Reshape", found, target_shape=[trees])
+    places = [float(tree << depth) for tree in range(trees)]
+    found = graph.layer("Rescaling", found, scale=1.0, offset=places)
+    found = graph.layer(
+        "Embedding", found, graph.free(LEAVES), input_dim=trees << depth, output_dim=scores,
+        embeddings_initializer=ZEROS,
+    )  # fmt: skip
+    mean = graph.layer("GlobalAveragePooling1D", found)
+    return graph.layer("Rescaling", mean, graph.free(SCORES), scale=trees * chosen["rate"], offset=0.0)
+
+
+def scores_of(output: Variable) -> int:
+    """How many numbers a row's leaves have.  Two classes need one: how much likelier the second one is."""
+    return 1 if output.target != "real" and output.shape[0] == 2 else output.elements
+
+
+def require_fitting(
+    inputs: Sequence[Variable], outputs: Sequence[Variable], chosen: Json, windows: bool, where: str
+) -> None:
+    if windows:
+        raise BadData(f"{where}: trees read rows, and these are windows of rows.", hint="For instance lstm or conv1d.")
+    if len(outputs) > 1 or len(outputs[0].shape) != 1:
+        raise BadData(f"{where}: trees predict one target, a class or a vector of numbers.", hint="For instance mlp.")
+    if (count := _count(inputs, outputs)) > MOST_FEATURES:
+        raise BadData(f"{where}: trees read at most {MOST_FEATURES} numbers of a row, and there are {count}.",
+                      hint="For instance mlp or cnn.")  # fmt: skip
+    leaves = (chosen["rounds"] << chosen["depth"]) * scores_of(outputs[0])
+    if leaves > MOST_LEAVES:
+        raise BadData(
+            f"{where}: {chosen['rounds']} trees of depth {chosen['depth']} have {leaves:,} numbers in their leaves;"
+            f" the limit is {MOST_LEAVES:,}.",
+            hint="Choose fewer rounds, or a smaller depth.",
+        )
+
+
+def code_width(output: Variable) -> int:
+    return min(WIDEST_CODE, scores_of(output))
+
+
+def _features(graph: Graph, variable: Variable, name: str, width: int) -> list[str]:
+    """Numbers as they are; of each category and word its code, which the trainer finds: what the target is there."""
+    kind = variable.preparation.kind
+    if kind == "categories":
+        tensor = graph.input(name, variable.shape, "int32")
+        sizes = beginnings.sizes(variable)
+        return [_coded(graph, graph.element(tensor, place), size, width) for place, size in enumerate(sizes)]
+    if kind == "words":
+        ids = graph.input(name, variable.shape, "int32")
+        return [beginnings.mean_of_words(graph, ids, _coded(graph, ids, beginnings.word_ids(variable), width))]
+    tensor = graph.input(name, variable.shape, "float32")
+    return [tensor if len(variable.shape) == 1 else graph.layer("Flatten", tensor)]
+
+
+def _coded(graph: Graph, ids: str, size: int, width: int) -> str:
+    return graph.layer(
+        "Embedding", ids, graph.free(CODES), input_dim=size, output_dim=width, embeddings_initializer=ZEROS
+    )
+
+
+def _count(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> int:
+    width = code_width(outputs[0])
+    return sum(_width(variable, width) for variable in inputs)
+
+
+def _width(variable: Variable, width: int) -> int:
+    kind = variable.preparation.kind
+    if kind == "words":
+        return width
+    return variable.elements * (width if kind == "categories" else 1)

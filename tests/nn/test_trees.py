@@ -1,0 +1,134 @@
+"""Boosted trees: bins, the questions that trees ask, and what a model of trees makes of rows."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from cerebro_db.core.errors import ConfigurationFailed
+from cerebro_db.nn.trees.bins import MOST_BINS, binned
+from cerebro_db.nn.trees.growing import PENALTY, grown, leaves_of
+from cerebro_db.nn.trees.losses import Classes, Distances, TwoClasses, loss_of
+
+NUMBERS = st.floats(-1e6, 1e6, width=32)
+
+
+@given(arrays.arrays("float32", st.tuples(st.integers(1, 40), st.integers(1, 3)), elements=NUMBERS))
+def test_edges_separate_values(features: Any) -> None:
+    """Of few values, each has a bin of its own; and a question by an edge divides rows as their numbers do."""
+    rows = binned(features)
+    for place, (edges, bins) in enumerate(zip(rows.edges, rows.bins)):
+        values = features[:, place]
+        assert len(edges) == len(np.unique(values)) - 1 and np.all(np.diff(edges) > 0)
+        for edge in edges:
+            np.testing.assert_array_equal(rows.answers(place, float(edge)), values > edge)
+        assert len(np.unique(bins)) == len(np.unique(values))
+
+
+def test_many_values_share_bins() -> None:
+    values = np.random.default_rng(1).normal(size=(5000, 1)).astype("float32")
+    rows = binned(values)
+    counts = np.bincount(rows.bins[0])
+    assert len(rows.edges[0]) == MOST_BINS - 1 and counts.min() > 0.9 * 5000 / MOST_BINS - 2
+    for edge in rows.edges[0]:
+        np.testing.assert_array_equal(rows.answers(0, float(edge)), values[:, 0] > edge)
+
+
+@pytest.mark.parametrize(("scores", "curved"), [(1, 1), (3, 3), (3, 1)])
+def test_each_question_is_the_best_one(scores: int, curved: int) -> None:
+    """The same as by trying all of them, in each level."""
+    random = np.random.default_rng(scores)
+    rows = binned(random.integers(0, 6, (60, 3)).astype("float32"))
+    gradients, curvatures = random.normal(size=(60, scores)), random.uniform(0.1, 1, (60, curved))
+    tree = grown(rows, gradients, curvatures, 3, np.arange(60))
+    nodes = np.zeros(60, int)
+    for level in range(3):
+
+        def gain(feature: int, edge: float) -> float:
+            parts = nodes * 2 + rows.answers(feature, edge)  # noqa: B023
+            return sum(
+                (gradients[parts == part].sum(axis=0) ** 2 / (curvatures[parts == part].sum(axis=0) + PENALTY)).sum()
+                for part in np.unique(parts)
+            )
+
+        best = max(gain(feature, edge) for feature in range(3) for edge in rows.edges[feature])
+        assert gain(tree.features[level], tree.thresholds[level]) == pytest.approx(best)
+        nodes += rows.answers(tree.features[level], tree.thresholds[level]).astype(int) << level
+    np.testing.assert_array_equal(nodes, leaves_of(rows, tree))
+    for leaf in np.unique(nodes):
+        here = nodes == leaf
+        expected = -gradients[here].sum(axis=0) / (curvatures[here].sum(axis=0) + PENALTY)
+        np.testing.assert_allclose(tree.leaves[leaf], expected)
+
+
+def test_rows_that_are_all_alike_have_no_question() -> None:
+    rows = binned(np.ones((10, 2), "float32"))
+    tree = grown(rows, np.ones((10, 1)), np.ones((10, 1)), 2, np.arange(10))
+    np.testing.assert_array_equal(leaves_of(rows, tree), leaves_of(rows, tree)[0])
+    assert tree.leaves[leaves_of(rows, tree)[0], 0] == pytest.approx(-10 / (10 + PENALTY))
+
+
+def logistic(targets: Any, scores: Any) -> Any:
+    return np.logaddexp(0, scores) - targets * scores
+
+
+def crossentropy(targets: Any, scores: Any) -> Any:
+    return np.log(np.exp(scores).sum(axis=1, keepdims=True)) - (targets * scores).sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize(
+    ("loss", "of", "classes"),
+    [
+        (Distances(), lambda targets, scores: (scores - targets) ** 2 / 2, 0),
+        (TwoClasses(), logistic, 1),
+        (Classes(), crossentropy, 3),
+    ],
+)
+def test_slopes_are_those_of_the_loss(loss: Any, of: Any, classes: int) -> None:
+    random = np.random.default_rng(2)
+    scores = random.normal(size=(20, max(1, classes)))
+    targets = np.eye(classes)[random.integers(0, classes, 20)] if classes > 1 else random.integers(0, 2, (20, 1)) * 1.0
+    gradients, curvatures = loss.slopes(targets, scores)
+    step = 1e-4
+    for score in range(scores.shape[1]):
+        up, down = scores.copy(), scores.copy()
+        up[:, score] += step
+        down[:, score] -= step
+        ups, here, downs = (of(targets, one).sum(axis=1) for one in (up, scores, down))
+        np.testing.assert_allclose(gradients[:, score], (ups - downs) / (2 * step), atol=1e-6)
+        np.testing.assert_allclose(curvatures[:, score], (ups - 2 * here + downs) / step**2, atol=1e-3)
+
+
+@pytest.mark.parametrize("loss", [Distances(), TwoClasses(), Classes()])
+def test_all_rows_begin_with_the_best_score(loss: Any) -> None:
+    targets = np.eye(3)[[0, 0, 1, 2, 2, 2]]
+    start = loss.start(targets, np.ones(6))
+    gradients, _ = loss.slopes(targets, np.tile(start, (6, 1)))
+    np.testing.assert_allclose(gradients.sum(axis=0), 0, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "classes"),
+    [("kl_divergence", {}, 3), ("binary_crossentropy", {}, 3), ("mse", {}, 2), ("poisson", {}, 0),
+     ("categorical_crossentropy", {"label_smoothing": 0.1}, 2), ("my_loss@1", {}, 0)],
+)  # fmt: skip
+def test_a_loss_that_trees_cannot_lessen(name: str, arguments: dict[str, Any], classes: int) -> None:
+    with pytest.raises(ConfigurationFailed, match=f"trees cannot lessen the loss {name}") as error:
+        loss_of(name, arguments, classes=classes, unit=np.ones(1))
+    assert error.value.hint
+
+
+def test_boosting_learns_what_no_single_question_tells() -> None:
+    corners = np.array(list(itertools.product([0, 1], repeat=2)) * 25, "float32")
+    wanted = np.logical_xor(corners[:, 0], corners[:, 1])[:, None].astype(float)
+    rows, scores, loss = binned(corners), np.zeros((100, 1)), TwoClasses()
+    for _ in range(60):
+        tree = grown(rows, *loss.slopes(wanted, scores), 2, np.arange(100))
+        scores = scores + 0.3 * tree.leaves[leaves_of(rows, tree)]
+    assert logistic(wanted, scores).mean() < 0.05

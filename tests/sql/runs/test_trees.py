@@ -1,0 +1,139 @@
+"""Boosted trees as models of runs: they grow on one segment from the rows of all, and are models like any other."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import psycopg2
+import pytest
+
+from tests.sql.lab import Lab, eventually
+
+SEGMENTS = 3
+TREES = [{"architecture": "trees", "rounds": 40, "depth": 4}, {"architecture": "trees", "rounds": 20, "rate": 0.3}]
+
+
+@pytest.fixture(scope="module")
+def people(lab: Lab) -> Lab:
+    """Numbers, categories and texts; the class follows from an interaction, the number from all of them."""
+    lab(
+        "CREATE TABLE people AS SELECT id, a, b, city, note, CASE WHEN (a > 0) = (b > 0.3) THEN 'yes' ELSE 'no' END"
+        " || CASE WHEN city = 'Rome' AND a > 0.5 THEN '!' ELSE '' END AS answer,"
+        " a * b + CASE city WHEN 'Rome' THEN 2 WHEN 'Oslo' THEN -1 ELSE 0 END + 0.1 * sin(id) AS amount"
+        " FROM (SELECT id, sin(id * 1.7) AS a, cos(id * 2.3) AS b,"
+        " (ARRAY['Rome', 'Oslo', 'Lima', 'Kiev'])[1 + (id * 7919 % 13) % 4] AS city,"
+        " CASE WHEN sin(id * 1.7) > 0 THEN 'a good and sunny day for all of us' ELSE 'rain and wind and a bad road' END"
+        " || ' number ' || id % 50 AS note FROM generate_series(1, 1200) id) t"
+    )
+    for target in ("answer", "amount"):
+        lab(
+            f"SELECT pack('people', 'packed_{target}', '{target}', inputs => 'a, b, city, note',"
+            " validation => 0.2, segments => %s)",
+            SEGMENTS,
+        )
+    return lab
+
+
+def fit(lab: Lab, packed: str, model: str, configurations: Any = TREES, **more: Any) -> int:
+    arguments = {"epochs": 3, "evaluate_every": 1, "options": {"seed": 5}, **more}
+    named = ", ".join(f"{name} => %s" for name in arguments)
+    values = [json.dumps(one) if isinstance(one, (dict, list)) else one for one in arguments.values()]
+    return lab.value(f"SELECT fit(%s, %s, %s, {named})", packed, model, json.dumps(configurations), *values)
+
+
+@pytest.fixture(scope="module")
+def classes(people: Lab) -> int:
+    return fit(people, "packed_answer", "of_answer")
+
+
+def test_each_model_stays_on_one_segment(people: Lab, classes: int) -> None:
+    hops = people(
+        "SELECT model, segment, count(*), min(rows), max(rows) FROM hop WHERE run = %s GROUP BY 1, 2", classes
+    )
+    rows = people.value("SELECT rows_per_epoch FROM run WHERE run = %s", classes)
+    assert sorted(hops) == [(1, 0, 3, rows, rows), (2, 1, 3, rows, rows)]
+
+
+def digests(lab: Lab, run: int) -> list[Any]:
+    return lab("SELECT model, hop, loss, state_sha256 FROM hop WHERE run = %s ORDER BY 1, 2", run)
+
+
+def test_they_learn(people: Lab, classes: int) -> None:
+    losses = dict(
+        people(
+            "SELECT configuration, array_agg(validation_loss ORDER BY epoch) FROM learning_curve WHERE run = %s"
+            " GROUP BY 1",
+            classes,
+        )
+    )
+    # The second model has all its trees after one epoch, and the others change nothing.
+    assert losses[1][0] > losses[1][1] == losses[1][2] and losses[1][2] < 0.15
+    assert losses[2][0] == losses[2][1] == losses[2][2] and losses[2][2] < 0.15
+
+
+def test_the_same_bits_again(people: Lab, classes: int) -> None:
+    again = fit(people, "packed_answer", "again")
+    assert digests(people, again) == digests(people, classes)
+    replayed = fit(people, "packed_answer", "replayed", options={"replay": classes})
+    assert digests(people, replayed) == digests(people, classes)
+
+
+def test_a_run_that_goes_on_has_the_same_bits(people: Lab, classes: int) -> None:
+    short = fit(people, "packed_answer", "short", epochs=1)
+    people("SELECT resume(%s, epochs => 3)", short)
+    assert [one[3] for one in digests(people, short)] == [one[3] for one in digests(people, classes)]
+
+
+def test_a_killed_run_has_the_same_bits(people: Lab) -> None:
+    many = [{"architecture": "trees", "rounds": 300, "depth": 6}] * 2
+    whole = fit(people, "packed_answer", "whole", many, epochs=30)
+    killed = people.value(
+        "SELECT fit('packed_answer', 'killed', %s, epochs => 30, evaluate_every => 1, options => %s, wait => false)",
+        json.dumps(many), json.dumps({"seed": 5}),
+    )  # fmt: skip
+    eventually(lambda: people.value("SELECT count(*) FROM hop WHERE run = %s", killed) > 6, 60, "some hops")
+    people.end_driver(killed)
+    if people.ended(killed) != "finished":
+        people("SELECT resume(%s)", killed)
+    assert people.ended(killed) == "finished" and digests(people, killed) == digests(people, whole)
+
+
+def test_predictions(people: Lab, classes: int) -> None:
+    """In bulk and from a predictor, of rows that were packed and of such with values that nobody has seen."""
+    right, rows = people(
+        "SELECT count(*) FILTER (WHERE p.class = t.answer), count(*)"
+        " FROM predict('of_answer', 'people') p JOIN people t ON t.id = p.key_value::integer"
+    )[0]
+    assert right > 0.97 * rows
+    unseen = "SELECT 0.4::float8 AS a, 0.9::float8 AS b, 'Ulm'::text AS city, 'no words that are known'::text AS note"
+    assert people.value("SELECT class FROM predict('of_answer', %s)", unseen) == "yes"
+
+
+def test_numbers(people: Lab) -> None:
+    losses = [{"architecture": "trees", "loss": loss} for loss in ("mse", "mae", "huber")]
+    run = fit(people, "packed_amount", "of_amount", losses, epochs=15)
+    assert people.value("SELECT count(*) FROM leaderboard WHERE run = %s AND status = 'finished'", run) == 3
+    (off,) = people(
+        "SELECT sqrt(avg((p.value - t.amount) ^ 2)) / stddev(t.amount)"
+        " FROM predict('of_amount', 'people') p JOIN people t ON t.id = p.key_value::integer"
+    )[0]
+    assert off < 0.2
+
+
+@pytest.mark.parametrize(
+    ("configuration", "said"),
+    [
+        ({"loss": "kl_divergence"}, "trees cannot lessen the loss kl_divergence"),
+        ({"rounds": 10_000, "depth": 12}, "the limit is 4,194,304"),
+        ({"learning_rate": 0.1}, "trees have no learning_rate"),
+        ({"depth": 0}, "depth cannot be 0"),
+    ],
+)
+def test_what_is_refused(people: Lab, configuration: dict[str, Any], said: str) -> None:
+    try:
+        run = fit(people, "packed_answer", "refused", [{"architecture": "trees", **configuration}], replace=True)
+    except psycopg2.Error as error:
+        assert said in str(error)
+    else:
+        assert said in people.value("SELECT string_agg(reason, '') FROM leaderboard WHERE run = %s", run)
