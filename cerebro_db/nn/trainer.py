@@ -197,9 +197,10 @@ class Trainer:
 
     def describe(self, order: Describe) -> Described:
         Fit.of(order.configuration)
-        ready = self._programs.described(order.configuration, order.layout)
+        ready = self._programs.described(order.configuration, order.layout, order.seed)
         with self._programs.configuration_errors():
-            ready.program.prepare_ahead()  # each segment describes some of the configurations, and trains them all
+            if order.compiles:
+                ready.program.prepare_ahead()  # each segment describes some of the configurations, and trains them all
             alike = (one for one in self._datasets.values() if one.layout == order.layout and one.rows)
             seconds = self._programs.feature_seconds(ready, next(alike, None))
         return Described(**self._description(ready, [order.configuration, *order.others], order.layout, seconds))
