@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -73,6 +74,7 @@ def main() -> None:
     parser.add_argument("--against", type=Path)
     parser.add_argument("--repeats", type=int, default=1)
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the servers and the busy processes end, too
     clones = {"this": None, **({"other": given.against} if given.against else {})}
     for repeat in range(given.repeats):
         for processes in map(int, given.busy.split(",")):
