@@ -102,11 +102,11 @@ class Programs:
         ready.program.put_numbers(configuration)
         return ready
 
-    def described(self, configuration: Json, layout: Json | None) -> ReadyProgram:
+    def described(self, configuration: Json, layout: Json | None, seed: int) -> ReadyProgram:
         """The program that will probably train a configuration."""
-        ready = None if layout is None else self._cut(self._key(configuration, layout), configuration, layout, 0)
+        ready = None if layout is None else self._cut(self._key(configuration, layout), configuration, layout, seed)
         if ready is None:
-            return self.ready(configuration, layout)
+            return self.ready(configuration, layout, seed)
         ready.program.put_numbers(configuration)
         return ready
 

@@ -198,9 +198,9 @@ class Trainer:
 
     def describe(self, order: Describe) -> Described:
         Fit.of(order.configuration)
-        ready = self._programs.described(order.configuration, order.layout)
+        ready = self._programs.described(order.configuration, order.layout, order.seed)
         with self._programs.configuration_errors():
-            if not trees.are_grown(order.configuration["architecture"]):
+            if order.compiles and not trees.are_grown(order.configuration["architecture"]):
                 ready.program.prepare_ahead()  # each segment describes some of the configurations, and trains them all
             alike = (one for one in self._datasets.values() if one.layout == order.layout and one.rows)
             seconds = self._programs.feature_seconds(ready, next(alike, None))

@@ -66,7 +66,7 @@ FUNCTIONS = {
     "verbs.registering": ("register",),
     "verbs.resuming": ("drive", "resume"),
     "verbs.retraining": ("retrain",),
-    "verbs.training": ("fit", "search_space", "train"),
+    "verbs.beginning": ("fit", "search_space", "train"),
 }
 RESIDENT = ".predicting.resident_predictor"
 MODULE_OF = {name: f".{module}" for module, names in FUNCTIONS.items() for name in names}

@@ -253,3 +253,34 @@ def test_the_log_says_by_what_speed_a_configuration_began() -> None:
     reasons = [one.reason for one in world.decisions if one.model is None]
     assert reasons[0] == "" and len(reasons) > 2
     assert all("an epoch takes" in reason or "are finished" in reason for reason in reasons[2:]), reasons
+
+
+def test_the_first_configuration_of_each_architecture_has_the_middle_of_all_else() -> None:
+    several = read({"architecture": [7, 8], "compile": {"loss": "mse", "learning_rate": {"log_uniform": [1e-4, 1]}},
+                    "fit": {"batch_size": {"choice": [16, 32, 64]}}}, {7: None, 8: None})  # fmt: skip
+    for space, firsts in ((SPACE, 1), (several, 2)):
+        done = paced(BUDGET, 1.0, given={"space": space})
+        points = [done.history.configuration(model)["chosen"] for model in originals(done)]
+        rates = [point["learning_rate"] for point in points]
+        assert rates[:firsts] == [pytest.approx(1e-2)] * firsts and len(rates) > firsts
+        assert not any(rate == pytest.approx(1e-2) for rate in rates[firsts:]), "all others are random"
+        assert {point["batch_size"] for point in points[:firsts] if firsts == 2} <= {32}
+    (point,) = (done.history.configuration(originals(done)[0])["chosen"],)
+    assert point["batch_size"] == 32
+    labels = {done.history.configuration(model)["chosen"]["architecture"] for model in originals(done)[:2]}
+    assert labels == {7, 8}
+
+
+def test_random_points_alone_and_those_of_others_stay_as_they_are() -> None:
+    """Only a method that fills a budget of seconds begins with the middle."""
+    for name in ("random", "asha"):
+        done = Simulation(search(name, 6, 3), loss, 3, segments=2, seed=0).run()
+        first = done.history.configuration(originals(done)[0])["chosen"]
+        assert first["learning_rate"] != pytest.approx(1e-2)
+
+
+def test_a_small_space_has_no_point_twice() -> None:
+    small = read({"compile": {"loss": "mse", "learning_rate": {"choice": [0.1, 0.01, 0.001]}}}, {7: None})
+    done = paced(BUDGET, 0.1, given={"space": small})
+    rates = [done.history.configuration(model)["chosen"]["learning_rate"] for model in originals(done)]
+    assert sorted(rates) == [0.001, 0.01, 0.1]

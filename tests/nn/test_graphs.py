@@ -120,6 +120,19 @@ def test_a_segment_that_describes_a_configuration_traces_it_for_all(tmp_path: Pa
     assert len(files(kept)) == 1, "how it trains"
 
 
+def test_a_segment_that_builds_ahead_leaves_the_tracing_to_another(tmp_path: Path, kept: Path) -> None:
+    """And a model whose seed it has built with begins with the same numbers as any."""
+    configuration = c.configuration(c.noisy_mlp(), CROSS)
+    found = []
+    for name, ahead in (("plain", None), ("same seed", 0), ("another seed", 5)):
+        with trainer(tmp_path / name, kept / name) as one:
+            if ahead is not None:
+                one(Describe(configuration, c.DIGITS, seed=ahead, compiles=False))
+                assert not (kept / name / "tensorflow").exists()
+            found.append(made(one, configuration, c.DIGITS))
+    assert found[0] == found[1] == found[2]
+
+
 def test_a_registered_function_of_the_same_name_is_not_the_same(tmp_path: Path, kept: Path) -> None:
     """Folders belong to users, and a user may train in several databases, whose functions differ."""
     configuration = c.configuration(c.mlp(), CROSS)

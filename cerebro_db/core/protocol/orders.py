@@ -164,6 +164,8 @@ class Describe(Computation[Described], route=Route.THROUGH):
     layout: Optional[Json] = None  # inputs and outputs of a packed table, which the model has to fit; None: any
     others: list[Json] = field(default_factory=list)  # configurations whose fusion keys are asked for, too
     engine: Optional[str] = None  # the engine that computes; None: the engine that the segment was opened with
+    seed: int = 0  # the program is built with its initial state: a model with this seed then begins at once
+    compiles: bool = True  # also compile what training needs, if other trainers can use it
     functions: Optional[list[CustomFunction]] = by_segment()  # the custom functions that the configurations name
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +12,10 @@ from .decision import NewConfiguration, NewModel
 from .history import History, variant_of
 from .method_parameters import Parameter
 from .policy import Decision, Policy
+from .spaces.dimensions import Dimension, identity
 from .spaces.space import ARCHITECTURE, Point, Space
 
+RANDOM = "random"  # the name of the sampler of random points
 MOST_ATTEMPTS = 1000  # to draw a point that was not tried before
 
 
@@ -79,6 +82,8 @@ class Proposing(Policy):
         begun = len(proposed(history))
         count = min(self.stopper.room(history, active, self.at_once), self.configurations - begun)
         points = self.sampler.sample(history, begun, count) if count > 0 else ()
+        if begun == 0 and self.stopper.timed and self.sampler.name == RANDOM:
+            points = _with_middles(self.sampler.space, points)
         return new_models(self.sampler.space, points) or self.stopper.further(history, active)
 
 
@@ -90,6 +95,26 @@ def proposed(history: History) -> dict[int, Point]:
     own = [one for one in history.models if not history.is_copy(one)]
     told = {one: history.configuration(one) for one in own}
     return {one: its["chosen"] for one, its in told.items() if its.get("chosen") and variant_of(its) is None}
+
+
+def _with_middles(space: Space, points: Sequence[Point]) -> list[Point]:
+    """Random first points of a search, but the first of each architecture has the middle of all other dimensions.
+
+    In a short budget few models are trained, and values at the ends of dimensions are seldom good ones.
+    """
+    found = list(points)
+    seen: set[Any] = set()
+    for place, point in enumerate(points):
+        architecture = identity(point.get(ARCHITECTURE))
+        middle = space.point(functools.partial(_middle, point))
+        if architecture not in seen and space.key(middle) not in map(space.key, found):
+            found[place] = middle
+        seen.add(architecture)
+    return found
+
+
+def _middle(point: Point, dimension: Dimension) -> Any:
+    return point[dimension.name] if dimension.path == ARCHITECTURE else dimension.value(0.5)
 
 
 def new_models(space: Space, points: Sequence[Point]) -> list[NewModel]:

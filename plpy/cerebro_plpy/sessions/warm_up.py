@@ -9,7 +9,13 @@ from ..database.access import Database
 from ..database.cancellation import listener
 from ..database.entry import INTERNAL, entry
 from ..segment import nursery_connection
-from ..segment.filling import require_engine
+
+
+def require_engine(engine: str) -> None:
+    """Raise an error if no engine has this name."""
+    from ..segment import filling  # what it imports takes a new session 0.03 s, after the default engine has begun
+
+    filling.require_engine(engine)
 
 
 @entry
@@ -25,13 +31,14 @@ def warm_up_here(db: Database, engine: str | None) -> None:
     nursery_connection.prepare(engine, listener(db.plpy))
 
 
-def ahead(db: Database, engine: str) -> None:
-    """Have an engine imported for a call that is going to train.
+def ahead(db: Database, engine: str | None = None) -> None:
+    """Have an engine (None: the default engine) imported for a call that is going to train.
 
     Not on Greenplum: that would be a query to all segments, in a process of each that has no other use.
     """
     if not platform.of(db).on_every_server:
-        require_engine(engine)
+        if engine is not None:
+            require_engine(engine)
         nursery_connection.prepare(engine, listener(db.plpy))
 
 

@@ -32,7 +32,6 @@ from cerebro_db.core.training_plan import Wishes
 
 from .. import platform
 from ..database.access import Database
-from ..database.entry import entry
 from ..database.relations import Relation
 from ..definitions import added, custom_functions
 from ..definitions.added import Named
@@ -47,7 +46,7 @@ from ..runs.record.run import require_countable
 from ..runs.request import budgets, configurations, cross_validation, needs, training_rows
 from ..runs.request import output as output_tables
 from ..runs.request.configurations import Listed
-from ..runs.request.given import FIT, SEARCH, TRAIN, Given, of_call
+from ..runs.request.given import FIT, SEARCH, TRAIN, Given
 from ..runs.request.request import (
     AskedRun,
     RunRequest,
@@ -80,25 +79,13 @@ class Asked:
     listed: list[Listed] | Relation | None
 
 
-@entry
-def train(db: Database, **arguments: Any) -> int | None:
-    """Return the number of the run; None for a dry run."""
-    return run_verb(db, of_call(TRAIN, **arguments))
+def run_verb(db: Database, given: Given, begun: float | None = None) -> int | None:
+    """What a call of one of the verbs does.  It returns the number of the run; None for a dry run.
 
-
-@entry(called="cerebro.search")
-def search_space(db: Database, **arguments: Any) -> int | None:
-    return run_verb(db, of_call(SEARCH, **arguments))
-
-
-@entry
-def fit(db: Database, **arguments: Any) -> int | None:
-    return run_verb(db, of_call(FIT, **arguments))
-
-
-def run_verb(db: Database, given: Given) -> int | None:
-    """What a call of one of the verbs does."""
-    begun, began_at = time.monotonic(), time.time()
+    ``begun``: when the call began, as time.monotonic(); None: now.
+    """
+    begun = time.monotonic() if begun is None else begun
+    began_at = time.time() - (time.monotonic() - begun)
     if given.dry_run:
         db.tell_all()
     else:

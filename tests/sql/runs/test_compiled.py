@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 import zlib
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from cerebro_db.nn.engines.kept import DIGEST_BYTES
+from cerebro_plpy.platform.machine import cores
 from tests.sql import users
 from tests.sql.lab import CROSS, Lab, flower_model
 
@@ -48,6 +50,25 @@ def fit(place: Lab, engine: str = "jax") -> list[float]:
         number = place.fit("train", "m", "mst", 1, on=session, options={"seed": 1, "engine": engine})
     place("DROP TABLE m, m_info, m_summary")
     return [loss for (loss,) in place("SELECT loss FROM hop WHERE run = %s ORDER BY hop", number)]
+
+
+@pytest.mark.throw_away
+def test_each_segment_builds_before_the_first_visit(place: Lab, cluster: Any) -> None:
+    """While one segment describes the only configuration, the other one builds it, and leaves the tracing to it."""
+    if cores() < 2:
+        pytest.skip("segments that share a processor would disturb each other")
+    database = place.value("SELECT pg_catalog.quote_ident(pg_catalog.current_database())")
+    known = {one: one.stat().st_size for one in cluster.log.glob("postgresql-*.log")}
+    place(f"ALTER DATABASE {database} SET log_statement = 'all'")
+    try:
+        fit(place)
+    finally:
+        place(f"ALTER DATABASE {database} RESET log_statement")
+    log = "".join(one.read_bytes()[known.get(one, 0) :].decode() for one in cluster.log.glob("postgresql-*.log"))
+    orders = re.findall(r'"order": *"(describe|train)"(?:.*?"compiles": *(true|false))?', log)
+    kinds = [kind for kind, _ in orders]
+    assert kinds.count("describe") == kinds.index("train") == 2
+    assert sorted(compiles for kind, compiles in orders if kind == "describe") == ["false", "true"]
 
 
 @pytest.mark.tensorflow

@@ -48,7 +48,8 @@ class Paced(Policy):
     name = "paced"
     timed = True
     does = (
-        "as `asha`, but with only as many configurations as the measured speed allows in the budget. A model that has "
+        "as `asha`, but with only as many configurations as the measured speed allows in the budget. Of random points, "
+        "the first has the middle of each range. A model that has "
         "stopped improving ends. In the last part of the budget (`finish`), or when nothing else is left to do, the "
         "best models go on as copies with a third, a ninth and a 27th of the learning rate, one model per segment"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,7 +28,7 @@ from cerebro_db.core.trainers.sharding import ModelMemory
 
 from ...database.access import Database
 from ...models.weights import LARGEST_VALUE
-from ...platform.machine import megabytes, memory_available, memory_of_trainers, room
+from ...platform.machine import cores, megabytes, memory_available, memory_of_trainers, room
 from ...sessions import limits
 from ...sessions.failures import Refused, failure_of, session_was_lost
 from ...sessions.session import Session
@@ -235,6 +236,7 @@ def described(team: Team, run: Run, models: Sequence[Model]) -> dict[int, Built 
         for number, (form, alike) in enumerate(forms.items())
     }
     engines = {form: alike[0].build.engine for form, alike in forms.items() if alike[0].build.engine}
+    ahead = _built_ahead(team, run, forms)
     answers: dict[Task, Answer] = {}
 
     async def look_at(worker: Worker, tasks: list[Task]) -> dict[Task, Answer]:
@@ -242,6 +244,9 @@ def described(team: Team, run: Run, models: Sequence[Model]) -> dict[int, Built 
         # If a trainer dies here, the visits will deal with it. A missing GPU is met again, here or by a visit.
         with contextlib.suppress(Refused, GpuMissing):
             await team.read(worker, run.source, worker.segment)  # while the framework is imported
+        if not tasks and worker.segment in ahead:
+            with contextlib.suppress(Refused, GpuMissing):
+                await team.order(worker, ahead[worker.segment])
         for form, engine in tasks:
             try:
                 found[form, engine] = await describe(worker, form, engine)
@@ -260,7 +265,11 @@ def described(team: Team, run: Run, models: Sequence[Model]) -> dict[int, Built 
             return await team.order(
                 worker,
                 protocol.Describe(
-                    configuration=one.asked.definition, layout=run.source.for_trainer, others=definitions, engine=engine
+                    configuration=one.asked.definition,
+                    layout=run.source.for_trainer,
+                    others=definitions,
+                    engine=engine,
+                    seed=one.asked.seed,
                 ),
             )
         handle, _ = await team.read(worker, run.source, worker.segment)
@@ -280,7 +289,7 @@ def described(team: Team, run: Run, models: Sequence[Model]) -> dict[int, Built 
             ] or team.workers
             for number, task in enumerate(task for task in tasks if task[1] == engine):
                 shares[workers[number % len(workers)].segment].append(task)
-        # A segment without a task reads its rows meanwhile.
+        # A segment without a task reads its rows meanwhile, and builds what it is going to train.
         work = {
             segment: look_at(team.workers[segment], share)
             for segment, share in shares.items()
@@ -309,6 +318,29 @@ def described(team: Team, run: Run, models: Sequence[Model]) -> dict[int, Built 
             else:
                 result[model.number] = Built(found, engine, found.fusion_keys[place], reasons.get(form, {}))
     return result
+
+
+def _built_ahead(team: Team, run: Run, forms: Mapping[str, list[Model]]) -> dict[int, protocol.Describe]:
+    """What each segment builds while others describe models: its first visit would have to wait for that.
+
+    Not where a model does not visit all segments, where segments share a process or a processor, or while it is open
+    which engine trains.
+    """
+    if run.source.has_groups or run.options.in_session or len(team.workers) > cores():
+        return {}
+    if any(alike[0].build.engine is None for alike in forms.values()):
+        return {}
+    models = [model for alike in forms.values() for model in alike]
+    return {
+        worker.segment: protocol.Describe(
+            configuration=model.asked.definition,
+            layout=run.source.for_trainer,
+            engine=model.build.engine,
+            seed=model.asked.seed,
+            compiles=False,
+        )
+        for worker, model in zip(team.workers, itertools.cycle(models))
+    }
 
 
 def require_room(figures: limits.Figures, recorder: Session, run: Run) -> None:

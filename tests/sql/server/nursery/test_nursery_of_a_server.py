@@ -90,16 +90,40 @@ def own(cluster_of_ours: Cluster) -> Iterator[tuple[Cluster, Lab]]:
         lab.close()
 
 
+def nurseries_of(cluster: Cluster) -> list[int]:
+    return [pid for folder in cluster.data.glob("pgsql_tmp_cerebro/*/nursery-*") for pid in nurseries(folder)]
+
+
+def imports(cluster: Cluster, engine: str = "template.py") -> bool:
+    with contextlib.suppress(OSError):  # processes come and go
+        commands = [Path(f"/proc/{one}/cmdline").read_bytes() for pid in nurseries_of(cluster) for one in children(pid)]
+        return any(engine.encode() in command for command in commands)
+    return False
+
+
+def test_a_call_begins_with_the_import_unless_it_trains_nothing(own: tuple[Cluster, Lab]) -> None:
+    cluster, lab = own
+    call = "SELECT cerebro.train('no_table', 'refused', target => 'y', {})"
+    for more, begins in (("dry_run => true", False), ("epochs => 0", True)):
+        for pid in nurseries_of(cluster):
+            os.kill(pid, signal.SIGTERM)
+        eventually(lambda: not nurseries_of(cluster), 60, "the nursery ends")
+        with pytest.raises(psycopg2.Error, match="no_table|epochs is 0"):
+            lab(call.format(more))
+        if begins:
+            eventually(lambda: imports(cluster), 30, "the default engine is imported")
+        else:
+            assert not nurseries_of(cluster)
+
+
 def test_an_engine_is_imported_while_the_call_that_needs_it_is_checked(own: tuple[Cluster, Lab]) -> None:
     cluster, lab = own
 
     def there() -> list[int]:
-        return [pid for folder in cluster.data.glob("pgsql_tmp_cerebro/*/nursery-*") for pid in nurseries(folder)]
+        return nurseries_of(cluster)
 
     def imports_jax() -> bool:
-        with contextlib.suppress(OSError):  # processes come and go
-            return any(b"jax" in Path(f"/proc/{one}/cmdline").read_bytes() for pid in there() for one in children(pid))
-        return False
+        return imports(cluster, "jax")
 
     with pytest.raises(psycopg2.Error, match="val_loss"):  # a session asks the nursery once for the default engine
         lab.fit("train", "refused", "mst", 1, options={"objective": "val_loss"})
