@@ -20,7 +20,7 @@ from cerebro_db.core.names import Name
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 from cerebro_db.core.sql_types import SqlType
-from cerebro_db.core.texts import or_null
+from cerebro_db.core.texts import counted, or_null
 
 from .. import platform
 from ..database import relations
@@ -413,11 +413,21 @@ def _judged(mean: Mean) -> str:
         return ""
     name = measure.objective.name
     if len(group.keys) == 1:
-        return f": configuration {group.keys[0]} alone is better ({name} {_shown(group.value)})"
+        return f": configuration {group.keys[0]} alone is better ({name} {_shown(group.value)}){_expected(group)}"
     told = f": {name} {_shown(group.value)}, and {_shown(group.alone)} of configuration {group.best} alone"
     if group.error is not None and group.value is not None and group.alone is not None and group.value > group.alone:
         told += f"; the standard error of the difference is {group.error:.2g}"
-    return told
+    return told + _expected(group)
+
+
+def _expected(group: Joined) -> str:
+    """What the best model's loss on new rows is expected to be."""
+    if group.expected is None:
+        return ""
+    return (
+        f"; expect about {group.expected:.2g} of configuration {group.best} on new rows: {counted(group.rows, 'row')}"
+        f" chose it among {group.compared}, which flatters it"
+    )
 
 
 def _shown(value: float | None) -> str:
