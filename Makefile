@@ -117,7 +117,7 @@ help:
 	@echo 'make pictures   train runs and draw the screenshots of docs/ with Chromium'
 	@echo 'make site       build the manual as a web site in build/site'
 	@echo 'make chaos      kill, cancel and stop many small runs: EVENTS=200 SEED=1 (RESUME=1 adds to the last results)'
-	@echo 'make bench      compare the speed with other tools: WORKS=W1,W2 CONTENDERS=ours,keras REPEATS=3'
+	@echo 'make bench      compare the speed with other tools: WORKS=W1,W2 CONTENDERS=ours,keras REPEATS=3 BUSY=0'
 	@echo 'make bench-page write the tables of docs/benchmarks.md from RESULTS=build/bench/….json'
 	@echo 'make install    install the extension into the PostgreSQL or Greenplum of PG_CONFIG=…'
 	@echo 'make uninstall  remove it from there'
@@ -215,7 +215,7 @@ bench: env-dev
 	@$(if $(if $(WORKS),$(findstring tables,$(WORKS)),all),$(MAKE) --no-print-directory $(TABLES)/.installed,true) || \
 	  echo 'bench: continues without LightGBM, CatBoost and AutoGluon' >&2
 	@$(RUN)/python -m tests.bench --repeats $(REPEATS) $(if $(WORKS),--works $(WORKS)) \
-	  $(if $(CONTENDERS),--contenders $(CONTENDERS)) $(BENCH)
+	  $(if $(CONTENDERS),--contenders $(CONTENDERS)) $(if $(BUSY),--busy $(BUSY)) $(BENCH)
 
 # RESULTS: the files that make bench has written at one commit. Without it the pages are written from docs/benchmarks.json.
 bench-page: env-dev

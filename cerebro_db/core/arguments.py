@@ -117,7 +117,7 @@ class VerbArguments(PackingArguments):
 
 @dataclass(frozen=True)
 class SearchArguments(VerbArguments):
-    """The arguments of ``cerebro.search`` and ``cerebro.train``."""
+    """The arguments of ``cerebro.search``, which ``cerebro.train`` has, too."""
 
     space: Jsonb = None
     architectures: Jsonb = None
@@ -125,6 +125,13 @@ class SearchArguments(VerbArguments):
     max_configurations: Whole = None
     at_once: Whole = None
     start_from: Text = None
+
+
+@dataclass(frozen=True)
+class TrainArguments(SearchArguments):
+    """The arguments of ``cerebro.train``."""
+
+    refit: Flag = False
 
 
 @dataclass(frozen=True)

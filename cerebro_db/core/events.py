@@ -47,6 +47,7 @@ class Following(Word):
 
     ENSEMBLE = "ensemble"
     CALIBRATE = "calibrate"
+    REFIT = "refit"
     JUDGE = "judge"
     REGISTER = "register"
     PROMOTE = "promote"

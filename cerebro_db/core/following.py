@@ -11,7 +11,7 @@ from .models.member_choice import LEAST_MEMBERS, USUAL_MEMBERS
 from .records import dataclass, field
 from .search.budget import FollowUp
 
-MOST_OF_BUDGET = {Following.ENSEMBLE: 0.25, Following.CALIBRATE: 0.15}  # that is kept back
+MOST_OF_BUDGET = {Following.ENSEMBLE: 0.25, Following.CALIBRATE: 0.15, Following.REFIT: 0.3}  # that is kept back
 MOST_EXCESS, LEAST_EXCESS = 0.1, 2.0  # of a budget, and seconds: by so much a call may exceed it
 SHARE_OF_STEPS = 0.5
 
@@ -41,11 +41,15 @@ def excess_of_steps(budget: float) -> float:
 
 
 def what_it_needs(task: Following, budget: float) -> FollowUp:
-    """What an ensemble or a calibration computes.  ``budget``: the seconds of the whole call; 0: not limited.
+    """What a step computes.  ``budget``: the seconds of the whole call; 0: not limited.
 
     For the ensemble, the model tables are made, a trainer starts and builds a program, and each member predicts.  The
-    program of the ensemble is another one; it is built for the calibration, and predicts what all members do.
+    program of the ensemble is another one; it is built for the calibration, and predicts what all members do.  How long
+    the training on all rows takes depends on the epochs and the members that are chosen, which nobody knows before: the
+    whole part of the budget is kept back for it.
     """
+    if task is Following.REFIT:
+        return FollowUp(firsts=0, passes=0, most=MOST_OF_BUDGET[task] * budget, whole=True)
     return FollowUp(firsts=1, passes=USUAL_MEMBERS, most=MOST_OF_BUDGET[task] * budget)
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cerebro_db.core import arguments
-from cerebro_db.core.arguments import FitArguments, PackArguments, PackingArguments, SearchArguments
+from cerebro_db.core.arguments import FitArguments, PackArguments, PackingArguments, SearchArguments, TrainArguments
 
 FUNCTION = re.compile(
     r"^[ \t]*CREATE (?:OR REPLACE )?FUNCTION ([\w@]+\.\w+)\((.*?)\)\s*RETURNS\b", re.MULTILINE | re.DOTALL
@@ -59,11 +59,11 @@ PACK = ("source_table output_table target inputs prepare validation validation_t
 OF_VERBS = (" inputs prepare weights class_weight sequence validation validation_table split_by split_at stratify folds"
             " segments packed_table architectures space method epochs max_configurations at_once start_from objective"
             " direction stop_when evaluate_every use_gpus warm_start run_name description options wait dry_run group_by"
-            " replace")  # fmt: skip
+            " replace refit")  # fmt: skip
 SIGNATURES = {
     "cerebro.pack": Signature(PackArguments, PACK, 3, {"stratify": False}),
     "cerebro_internal._packed_rows": Signature(PackArguments, PACK, 99),
-    "cerebro.train": Signature(SearchArguments, "source_table model_table target budget" + OF_VERBS, 2,
+    "cerebro.train": Signature(TrainArguments, "source_table model_table target budget" + OF_VERBS, 2,
                                {"budget": "10 minutes"}),
     "cerebro.search": Signature(SearchArguments, "source_table model_table space target budget" + OF_VERBS, 3),
     "cerebro.fit": Signature(FitArguments, "source_table model_table configurations target epochs budget" + OF_VERBS,

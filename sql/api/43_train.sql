@@ -34,5 +34,9 @@ how the decisions are made.
 - budget: how long the call may take, for instance 2 hours; or limits as in cerebro.fit. It counts
   from the start of the call, but training has at least a tenth of it. Visits that have begun are completed, and at least one
   model completes an epoch. NULL: no limit.
+- refit: true trains the best model, or the members of the ensemble, once more on all rows, those for validation included,
+  for as many epochs as each needed. Predictions take the mean of the model before and the new one. Its figures are those
+  of the model before, because no rows are left to judge it. Three tenths of the budget are kept back for it. Not for packed
+  tables.
 - options: as in cerebro.fit; keep is best, unless it says otherwise.
 - the other arguments: as in cerebro.fit.';

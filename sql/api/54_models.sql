@@ -134,7 +134,9 @@ BEGIN
                         ' FROM r) a LEFT JOIN (SELECT r.chosen, left(r.quality ->> ''says'', 4000) AS quality,'
                         ' CASE WHEN r.training_loss IS NULL THEN r.made_of END AS made_of FROM r'
                         ' ORDER BY r.training_loss IS NULL AND r.%6$s IS NOT NULL DESC, r.objective_value %7$s NULLS LAST,'
-                        ' r.validation_loss NULLS LAST, r.training_loss NULLS LAST, r.chosen LIMIT 1) c ON true',
+                        ' r.validation_loss NULLS LAST, r.training_loss NULLS LAST,'
+                        ' CASE WHEN r.training_loss IS NULL AND r.%6$s IS NOT NULL THEN -r.chosen ELSE r.chosen END'
+                        ' LIMIT 1) c ON true',
                         found.number, found.figures, found.model, found.info,
                         CASE WHEN said ->> 'direction' = 'max' THEN 'max' ELSE 'min' END,
                         CASE WHEN said ->> 'direction' IS NULL THEN 'validation_loss' ELSE 'objective_value' END,

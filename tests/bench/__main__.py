@@ -38,7 +38,7 @@ from tests.bench.database import Database, database, write_task
 from tests.bench.stage import Contender, Skipped, Stage
 from tests.bench.works import REUSE, WORKS, FrozenWork, GroupedWork, Work
 
-REDUCING = ("rows", "configurations", "epochs", "budget")  # the options that make works smaller
+REDUCING = ("rows", "configurations", "epochs", "budget", "rivals")  # the options that make works smaller
 BY_NAME = {**{work.name: [work] for works in WORKS.values() for work in works}, **WORKS}
 CONTENDERS_OF = {
     "packing": other_work.PACKING,
@@ -136,10 +136,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name in asked.tables:
             print(f"\n## {name}: cerebro.train compared with other tools, on rows that are held out\n")
             lines = tabular.compared(
-                served, name, asked.contenders, asked.budget, repeats=asked.repeats, record=record, say=say
-            )
+                served, name, asked.contenders, asked.rivals, asked.budget,
+                processes=asked.busy, repeats=asked.repeats, record=record, say=say,
+            )  # fmt: skip
             print(tabular.table(lines), flush=True)
-            found["works"][name] = results.rounded({"scores": lines})
+            found["works"][name] = results.rounded({"busy": asked.busy, "scores": lines})
             results.write(found, path.with_suffix(".json"))
         if len(growing) > 1:
             print(f"\n## growth\n\n{growth.table(growing)}\n\n{growth.simulation_table(growing)}")
@@ -159,6 +160,10 @@ def read(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--configurations", type=int, help="the first so many of each work")
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--budget", type=int, help="seconds for each data set of tables")
+    parser.add_argument("--busy", type=int, default=0, help="processes that compute beside the contenders of tables")
+    parser.add_argument(
+        "--rivals", type=chosen(tabular.RIVALS), default=[], help=f"of tables: {', '.join(tabular.RIVALS)}"
+    )
     parser.add_argument("--results", type=Path, default=Path("build/bench"), help="a folder")
     asked = parser.parse_args(arguments)
     smaller: dict[str, Any] = {}

@@ -244,7 +244,8 @@ def scores(work: str) -> Block:
             return None
         seeds = 1 + max(line["repeat"] for line in found["scores"])
         means = "One seed" if seeds == 1 else f"Means over {seeds} seeds"
-        return f"{tabular.table(found['scores'])}\n\n{means}. Commit {results['commit'][:10]}."
+        beside = f", beside {found['busy']} busy processes" if found.get("busy") else ""
+        return f"{tabular.table(found['scores'])}\n\n{means}{beside}. Commit {results['commit'][:10]}."
 
     return block
 

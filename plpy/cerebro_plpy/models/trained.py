@@ -393,7 +393,8 @@ def best_keys(
     """The models that are best by the objective of their run, which has this direction; the best first.
 
     An ensemble comes before its members: the rows for validation, by which they were chosen, flatter them more.  It is
-    known by its lack of a training loss.
+    known by its lack of a training loss.  A model that was trained again on all rows has the figures of the model that
+    it comes from, and no training loss; it comes after that model in the table, and so before it here.
     """
     first, *others = (sql("i.{figure}", figure=identifier(figure)) for figure in named.figures)
     validated, trained = others
@@ -402,7 +403,8 @@ def best_keys(
     rows = db.rows(
         sql(
             "SELECT i.{number} AS number FROM {info} i JOIN {table} m USING ({number})"
-            " ORDER BY {ensembles} DESC, {first} {order} NULLS LAST, {others}, i.{number} LIMIT $1",
+            " ORDER BY {ensembles} DESC, {first} {order} NULLS LAST, {others},"
+            " CASE WHEN {ensembles} THEN -i.{number} ELSE i.{number} END LIMIT $1",
             ensembles=ensembles,
             number=identifier(named.configuration),
             info=info.sql,

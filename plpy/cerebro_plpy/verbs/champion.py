@@ -148,9 +148,14 @@ def _configurations(
         if len(layers) != len(one_by_one):
             raise BadData(f"{where} are {len(one_by_one)}, and its architecture has {len(layers)}.")
         for member, its in zip(one_by_one, layers):
-            found.append(_configuration(_architecture(db, member.architecture, its), member.parameters))
+            found.append(configuration_of(db, member, its))
             epochs = max(epochs, member.epoch or 0)
     return found, epochs
+
+
+def configuration_of(db: Database, member: MemberConfiguration, built: Any) -> dict[str, Any]:
+    """The configuration of a member, flat.  ``built``: its architecture, with the sizes that the rows gave it."""
+    return _configuration(_architecture(db, member.architecture, built), member.parameters)
 
 
 def _architecture(db: Database, name: str | None, built: Any) -> Any:

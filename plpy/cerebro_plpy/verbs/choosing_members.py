@@ -17,7 +17,7 @@ from cerebro_db.core.architecture import keras_json
 from cerebro_db.core.architecture.ensembles import ensemble as mean_of
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.events import DataSetName
-from cerebro_db.core.models import member_choice
+from cerebro_db.core.models import member_choice, optimism
 from cerebro_db.core.models.member_choice import OfOutput
 from cerebro_db.core.models.metrics import LOSS, number
 from cerebro_db.core.packing.layout import Variable
@@ -43,6 +43,7 @@ COLUMNS = ("run", "objective", "direction")  # of the summary
 CHOOSING_ROWS = 4000  # for validation, by which members are chosen
 MOST_ROWS = 50_000  # that all models predict
 MOST_BYTES = 128 << 20  # of their inputs, which stay in memory; with one packed row more
+LEAST_OPTIMISM = 0.01  # of a loss: less is not worth a word
 READING_SHARE = 0.2  # of the time, for reading the rows
 CROSS_ENTROPY, SQUARED_ERROR = "categorical_crossentropy", "mse"
 
@@ -82,6 +83,9 @@ class Joined:
     best: int  # the model that is best alone
     alone: float | None  # its value
     error: float | None = None  # the standard error of the difference, if it was computed
+    expected: float | None = None  # the loss of the best model on new rows, if its choice flatters it noticeably
+    compared: int = 0  # models from which it was chosen
+    rows: int = 0  # by which
 
 
 def measure_of(db: Database, tables: ModelTables, summary: Relation, best: int) -> Measure | None:
@@ -209,7 +213,13 @@ def _of_sample(sample: ValidationSample, keys: Sequence[int], known: float | Non
             chosen = [best]
     loss, alone = number(output.loss(chosen) + further), number(output.loss([best]) + further)
     _, error = member_choice.difference(output.losses_of(chosen), output.losses_of([best]))
-    return Joined([keys[one] for one in chosen], loss, loss, keys[best], alone, number(error))
+    found = Joined([keys[one] for one in chosen], loss, loss, keys[best], alone, number(error))
+    rows = len(output.of_models[0])
+    if alone is not None and rows <= CHOOSING_ROWS:  # with more rows, to choose by them adds next to nothing
+        more = optimism.of_choosing([output.losses_of([model]) for model in range(len(output.of_models))])
+        if more is not None and more > LEAST_OPTIMISM * alone:
+            found.expected, found.compared, found.rows = alone + more, len(output.of_models), rows
+    return found
 
 
 def _sample(

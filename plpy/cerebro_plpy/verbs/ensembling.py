@@ -20,7 +20,7 @@ from cerebro_db.core.names import Name
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 from cerebro_db.core.sql_types import SqlType
-from cerebro_db.core.texts import or_null
+from cerebro_db.core.texts import counted, or_null
 
 from .. import platform
 from ..database import relations
@@ -190,6 +190,11 @@ def mean_of_best(db: Database, source: MemberTables, members: int, all_join: boo
     )
 
 
+def members_of(db: Database, source: MemberTables, keys: list[int]) -> list[MemberConfiguration]:
+    """What these models of a run were trained with."""
+    return _members(db, source, keys, _lines(db, source, _rows(db, source)))
+
+
 def _rows(db: Database, source: MemberTables) -> dict[int, dict[str, Any]]:
     """What is known of the models.  An ensemble that was added to the table is no model of the run."""
     named, there = source.named, relations.columns(db, source.info)
@@ -236,11 +241,11 @@ def _architectures(db: Database, source: MemberTables, keys: list[int]) -> list[
     return [row["one"] for row in rows]
 
 
-def _lines(db: Database, source: MemberTables, rows: dict[int, dict[str, Any]]) -> dict[int, int]:
-    """Of each configuration, the one that its model goes on from as a copy, and so on until the first; or itself."""
+def _lines(db: Database, source: MemberTables, rows: dict[int, dict[str, Any]]) -> dict[int, list[int]]:
+    """Of each configuration, itself, the one that its model goes on from as a copy, and so on until the first."""
     numbered = all(row["model"] is not None for row in rows.values() if row["trained"])
     if not numbered or not {"run", "model_table"} <= set(relations.columns(db, source.summary)):
-        return {key: key for key in rows}
+        return {key: [key] for key in rows}
     found = db.rows(
         sql(
             "SELECT b.model, b.parent FROM cerebro.leaderboard b JOIN {summary} s USING (run)"
@@ -250,25 +255,31 @@ def _lines(db: Database, source: MemberTables, rows: dict[int, dict[str, Any]]) 
     )
     parents = {row["model"]: row["parent"] for row in found}
     keys = {row["model"]: key for key, row in rows.items()}
-    first = {}
+    lines = {}
     for key, row in rows.items():
-        model = row["model"]
+        model, line = row["model"], [key]
         while parents.get(model, model) < model if model is not None else False:  # a copy has a larger number
             model = parents[model]
-        first[key] = keys.get(model, key)
-    return first
+            line.append(keys.get(model, key))
+        lines[key] = list(dict.fromkeys(line))
+    return lines
 
 
-def _best_of_lines(keys: list[int], lines: dict[int, int]) -> list[int]:
+def _best_of_lines(keys: list[int], lines: dict[int, list[int]]) -> list[int]:
     """Of a model and the copies that go on from it, which predict nearly the same, the best one alone."""
     best: dict[int, int] = {}
     for key in keys:
-        best.setdefault(lines[key], key)
+        best.setdefault(lines[key][-1], key)
     return list(best.values())
 
 
-def _members(db: Database, source: MemberTables, keys: list[int], lines: dict[int, int]) -> list[MemberConfiguration]:
-    """What each member was trained with, from random weights on, and for how many epochs in all."""
+def _members(
+    db: Database, source: MemberTables, keys: list[int], lines: dict[int, list[int]]
+) -> list[MemberConfiguration]:
+    """What each member was trained with, from random weights on, and for how many epochs in all.
+
+    A copy goes on from the best state of the model that it is a copy of.
+    """
     if not {"architecture", "parameters", "epoch"} <= set(relations.columns(db, source.info)):
         return []
     number = identifier(source.named.configuration)
@@ -282,9 +293,9 @@ def _members(db: Database, source: MemberTables, keys: list[int], lines: dict[in
     rows = {row["key"]: row for row in found}
     members = []
     for key in keys:
-        first = rows[lines[key]]
-        parameters = documents.decoded(first["parameters"] or "{}", f"the parameters of configuration {lines[key]}")
-        members.append(MemberConfiguration(first["architecture"], parameters, rows[key]["epoch"]))
+        first, epochs = rows[lines[key][-1]], [rows[one]["epoch"] for one in lines[key]]
+        parameters = documents.decoded(first["parameters"] or "{}", f"the parameters of configuration {lines[key][-1]}")
+        members.append(MemberConfiguration(first["architecture"], parameters, None if None in epochs else sum(epochs)))
     return members
 
 
@@ -404,11 +415,21 @@ def _judged(mean: Mean) -> str:
         return ""
     name = measure.objective.name
     if len(group.keys) == 1:
-        return f": configuration {group.keys[0]} alone is better ({name} {_shown(group.value)})"
+        return f": configuration {group.keys[0]} alone is better ({name} {_shown(group.value)}){_expected(group)}"
     told = f": {name} {_shown(group.value)}, and {_shown(group.alone)} of configuration {group.best} alone"
     if group.error is not None and group.value is not None and group.alone is not None and group.value > group.alone:
         told += f"; the standard error of the difference is {group.error:.2g}"
-    return told
+    return told + _expected(group)
+
+
+def _expected(group: Joined) -> str:
+    """What the best model's loss on new rows is expected to be."""
+    if group.expected is None:
+        return ""
+    return (
+        f"; expect about {group.expected:.2g} of configuration {group.best} on new rows: {counted(group.rows, 'row')}"
+        f" chose it among {group.compared}, which flatters it"
+    )
 
 
 def _shown(value: float | None) -> str:

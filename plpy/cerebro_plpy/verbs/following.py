@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cerebro_db.core import following
+from cerebro_db.core.errors import InvalidArgument, Unsupported
 from cerebro_db.core.events import Event, Following
 from cerebro_db.core.following import Step, what_it_needs
 from cerebro_db.core.models.quality import Quality
@@ -33,6 +34,13 @@ def of_training(db: Database, given: Given, rows: Rows, budget: float | None) ->
 
     ``budget``: the seconds of the whole call.
     """
+    if given.refit and not rows.named:
+        raise InvalidArgument(
+            f"refit needs the table with the rows, and '{given.source_table}' is packed already.",
+            hint="Name the table that was packed as source_table.",
+        )
+    if given.refit and not platform.of(db).subtransactions_are_safe:
+        raise Unsupported("refit cannot be true on Greenplum.", hint="Leave it out.")
     if given.verb != TRAIN or given.dry_run or rows.validation is None or rows.layout.groups is not None:
         return []
     if not platform.of(db).subtransactions_are_safe:  # an error would end the whole call
@@ -42,7 +50,8 @@ def of_training(db: Database, given: Given, rows: Rows, budget: float | None) ->
             f"Afterwards: SELECT cerebro.ensemble('{model}', NULL); SELECT * FROM cerebro.calibrate('{model}');",
         )
         return []
-    return [Step(task, what_it_needs(task, budget or 0.0)) for task in (Following.ENSEMBLE, Following.CALIBRATE)]
+    tasks = [Following.ENSEMBLE, Following.CALIBRATE, *([Following.REFIT] if given.refit else [])]
+    return [Step(task, what_it_needs(task, budget or 0.0)) for task in tasks]
 
 
 def carry_out(db: Database, run: Run, output: Name, deadline: float | None = None) -> list[Quality]:
@@ -54,7 +63,7 @@ def carry_out(db: Database, run: Run, output: Name, deadline: float | None = Non
     steps = run.options.follows
     if not steps:  # no query: where segments can be lost, it could fail
         return []
-    from . import calibrating, ensembling, succession  # other calls do not need these imports
+    from . import calibrating, ensembling, refitting, succession  # other calls do not need these imports
 
     log = RunLog.of_caller(db, run.id)
     done = log.events.followed()
@@ -75,6 +84,8 @@ def carry_out(db: Database, run: Run, output: Name, deadline: float | None = Non
                     judged = calibrating.calibrate_or_say(db, output, until)
                 if judged is not None:
                     qualities, found = [*judged.qualities], judged.to_json()
+            elif step.task is Following.REFIT:
+                found = refitting.refit_or_say(db, run, output, until)
             else:
                 found = succession.carry_out(db, log, steps, step.task, output)
             log.events.note(Event.FOLLOWED, **{**found, "task": step.task.value})

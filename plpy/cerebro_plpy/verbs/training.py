@@ -265,6 +265,14 @@ def _kinds(value: dict[str, Any], where: str) -> dict[Any, Named]:
 
 def _require_sound(db: Database, given: Given, asked: Asked) -> None:
     """Raise the errors of the run that do not depend on the rows."""
+    if given.refit:
+        for name in ("group_by", "folds", "validation_table", "weights", "class_weight", "validation"):
+            if getattr(given, name) is not None and (name != "validation" or given.validation == 0):
+                raise InvalidArgument(
+                    f"refit cannot be true together with {name}.",
+                    hint="refit trains one model again on the rows of source_table, those for validation included."
+                    + (" With folds, the models are trained on all rows already." if name == "folds" else ""),
+                )
     if "memory_mb" in asked.options:
         memory.require_within_limit(db, asked.options["memory_mb"], bool(given.use_gpus))
     wished = str(asked.options.get("objective") or "")

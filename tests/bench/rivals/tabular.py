@@ -1,7 +1,8 @@
 """Data sets that come inside Python packages, and other tools' models on them with the usual preprocessing.
 
 python tabular.py FOLDER SEEDS BUDGET NAME … writes NAME.csv for each data set, and for each seed NAME-SEED.json with
-the numbers of the held-out rows and the score of each model.  BUDGET: the seconds of AutoGluon.
+the numbers of the held-out rows and the score of each model.  BUDGET: the seconds of AutoGluon.  Of a NAME that begins
+with a hyphen, --RIVAL, only such rivals learn.
 """
 
 from __future__ import annotations
@@ -64,6 +65,30 @@ APART: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
     "monica": ("DAAG", "monica", "outcome", ()),
 }
 
+# Tables that were named, with their targets, before anything was changed because of them.  They have dates, texts,
+# columns with many values, and numbers that are codes.
+NEW: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
+    "houses in Grinnell": (
+        "Stat2Data", "GrinnellHouses", "SalePrice", ("CostPerSqFt", "OrigPrice", "ListPrice", "SPLPPct")
+    ),
+    "swings": ("Stat2Data", "Kershaw", "Swing", ("Outcome", "Class", "Result", "ABEvent")),
+    "artworks": ("modeldata", "tate_text", "year", ("id",)),
+    "use of force": ("openintro", "mn_police_use_of_force", "force_type", ("force_type_action",)),
+    "hotel rates": ("modeldata", "hotel_rates", "avg_price_per_room", ()),
+    "happiness": ("wooldridge", "happiness", "happy", ("vhappy",)),
+    "bird strikes": ("openintro", "birds", "phase_of_flt", ()),
+    "flight delays": ("openintro", "nycflights", "arr_delay", ("arr_time", "air_time")),
+    "incomes": ("stevedata", "gss_wages", "realrinc", ()),
+    "pets": ("openintro", "seattlepets", "species", ("license_number", "primary_breed", "secondary_breed")),
+}  # fmt: skip
+MOST_ROWS = 50_000  # of a new table
+# Columns of new tables that a database would have as timestamps, and texts of several words.
+DATES = {"swings": ["Time"], "use of force": ["response_datetime"], "hotel rates": ["arrival_date"],
+         "bird strikes": ["date"], "pets": ["license_issue_date"]}  # fmt: skip
+TEXTS = {"houses in Grinnell": ["Address"], "artworks": ["title", "medium"], "bird strikes": ["remarks"],
+         "pets": ["animal_name"]}  # fmt: skip
+COMPONENTS = 30  # of the words of a text
+
 # Tables whose rows belong to groups, and the column that says to which.
 GROUPED: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
     "houses in Texas": ("ggplot2", "txhousing", "sales", ("volume",)),
@@ -81,7 +106,7 @@ GROUP_OF = {
 
 def table(name: str) -> tuple[pd.DataFrame, str]:
     """The rows and the target.  Classes are texts."""
-    package, item, target, giving_away = {**SETS, **APART, **GROUPED}[name]
+    package, item, target, giving_away = {**SETS, **APART, **NEW, **GROUPED}[name]
     if package == "sklearn":
         import sklearn.datasets
 
@@ -96,7 +121,38 @@ def table(name: str) -> tuple[pd.DataFrame, str]:
     frame.columns = [str(column) for column in frame.columns]
     if name in GROUP_OF:
         frame[GROUP_OF[name]] = "group " + frame[GROUP_OF[name]].astype(str)
-    return frame[frame[target].notna()].reset_index(drop=True), target
+    for date in DATES.get(name, []):
+        frame[date] = pd.to_datetime(frame[date], utc=True).dt.tz_localize(None)
+    frame = frame[frame[target].notna()]
+    if name in NEW:
+        if pd.api.types.is_numeric_dtype(frame[target]):
+            frame[target] = frame[target].astype(float)  # few different integers would be classes
+        if len(frame) > MOST_ROWS:
+            frame = frame.sample(MOST_ROWS, random_state=0)
+    return frame.reset_index(drop=True), target
+
+
+def flat(frame: pd.DataFrame, name: str, out: list[int]) -> pd.DataFrame:
+    """Dates as their parts, and texts as components of their words, for models of numbers and categories.
+
+    The words are those of rows that are not held out.
+    """
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    for date in DATES.get(name, []):
+        parts = frame[date].dt
+        frame = frame.drop(columns=date).assign(
+            **{f"{date} {part}": getattr(parts, part) for part in ("year", "month", "day", "weekday", "hour")},
+            **{f"{date} days": (frame[date] - pd.Timestamp(0)) / pd.Timedelta(days=1)},
+        )
+    for text in TEXTS.get(name, []):
+        given = frame[text].fillna("").astype(str)
+        words = TfidfVectorizer(min_df=2, sublinear_tf=True).fit(given.drop(index=out))
+        components = TruncatedSVD(COMPONENTS, random_state=0).fit(words.transform(given.drop(index=out)))
+        found = components.transform(words.transform(given)).T
+        frame = frame.drop(columns=text).assign(**{f"{text} {place}": one for place, one in enumerate(found)})
+    return frame
 
 
 def classes(frame: pd.DataFrame, target: str) -> bool:
@@ -122,7 +178,12 @@ def models(train: pd.DataFrame, of_classes: bool, seed: int, budget: float) -> d
     def dense() -> Any:
         return make_column_transformer(
             (make_pipeline(SimpleImputer(strategy="median", add_indicator=True), StandardScaler()), numbers),
-            (OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=5, sparse_output=False), others),
+            (
+                OneHotEncoder(
+                    handle_unknown="infrequent_if_exist", min_frequency=5, max_categories=255, sparse_output=False
+                ),
+                others,
+            ),
         )
 
     codes = make_column_transformer(
@@ -270,24 +331,27 @@ def scored(model: Any, frame: pd.DataFrame, target: str, out: list[int]) -> dict
 
 
 def usual(frame: pd.DataFrame, target: str) -> pd.DataFrame:
-    """Texts as objects, so that columns of other types than numbers are encoded."""
-    return frame.astype({column: object for column in frame if not pd.api.types.is_numeric_dtype(frame[column])})
+    """Texts as objects, so that columns of other types than numbers and dates are encoded."""
+    of_numbers, of_dates = pd.api.types.is_numeric_dtype, pd.api.types.is_datetime64_any_dtype
+    return frame.astype({one: object for one in frame if not of_numbers(frame[one]) and not of_dates(frame[one])})
 
 
 def main(folder: Path, seeds: int, budget: float, names: list[str]) -> None:
     warnings.filterwarnings("ignore")
-    for name in names:
+    rivals = [name[2:] for name in names if name.startswith("--")]
+    for name in (name for name in names if not name.startswith("--")):
         frame, target = table(name)
         frame.to_csv(folder / f"{name}.csv", index_label="row_number")
         frame = usual(frame, target)
         for seed in range(seeds):
             out = held_out(frame, target, seed)
-            found = {
-                one: scored(model, frame, target, out)
-                for one, model in models(
-                    frame.drop(index=out).drop(columns=target), classes(frame, target), seed, budget
-                ).items()
-            }
+            numbers = flat(frame, name, out)
+            found = {}
+            for one, model in models(
+                numbers.drop(index=out).drop(columns=target), classes(frame, target), seed, budget
+            ).items():
+                if one in rivals or not rivals:  # AutoGluon has ways of its own with dates and texts
+                    found[one] = scored(model, frame if isinstance(model, AutoGluon) else numbers, target, out)
             kinds = {column: str(kind) for column, kind in frame.dtypes.items()}
             file = folder / f"{name}-{seed}.json"
             before = json.loads(file.read_text())["found"] if file.exists() else {}  # of another environment

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg2
 import pytest
 
-from tests.sql.lab import Lab
+from tests.sql.lab import Lab, verb
 from tests.thorough import landing
 
 NOISY = """
@@ -81,6 +81,22 @@ def test_the_best_of_the_table_is_the_ensemble(noisy: Lab, target: str) -> None:
     assert noisy(f"{of}) ORDER BY 1") == noisy(f"{of}, {key}) ORDER BY 1")
     noisy(f"UPDATE {model}_info SET objective_value = NULL WHERE configuration = %s", key)
     assert noisy(f"{of}) ORDER BY 1") != noisy(f"{of}, {key}) ORDER BY 1")
+
+
+def test_the_loss_to_expect_of_the_best_model_is_above_its_own(noisy: Lab) -> None:
+    """Few rows choose among models that differ by little more than chance."""
+    noisy("CREATE TABLE little AS SELECT * FROM noisy WHERE id <= 150")
+    noisy.told()
+    given = {"target": "class", **FEW, "space": {**ALIKE, "learning_rate": {"log_uniform": [0.001, 0.03]}}}
+    number = noisy.value(*verb("train", "little", "flattered", **given))
+    told = "\n".join(noisy.told())
+    found = re.search(r"; expect about (\S+) of configuration (\d+) on new rows: (\d+) rows chose it among 4", told)
+    assert found is not None, told
+    board = "SELECT configuration, objective_value FROM leaderboard WHERE run = %s ORDER BY rank LIMIT 1"
+    ((best, loss),) = noisy(board, number)
+    assert int(found[2]) == best and loss < float(found[1]) < 1.5 * loss
+    rows = noisy.packed_rows("flattered", "_validation")
+    assert noisy.value(f"SELECT rows FROM {rows}_summary") == int(found[3])
 
 
 def test_of_a_model_and_its_copies_the_best_one_joins(noisy: Lab) -> None:

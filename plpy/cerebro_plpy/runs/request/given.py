@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cerebro_db.core.arguments import FitArguments, SearchArguments
+from cerebro_db.core.arguments import FitArguments, TrainArguments
 from cerebro_db.core.following import Step
 from cerebro_db.core.options import GivenOptions, parsed
 from cerebro_db.core.records import dataclass, field
@@ -13,7 +13,7 @@ TRAIN, SEARCH, FIT = "cerebro.train", "cerebro.search", "cerebro.fit"
 
 
 @dataclass(frozen=True)
-class Given(SearchArguments, FitArguments):
+class Given(TrainArguments, FitArguments):
     """The arguments of one call; those that its verb does not have are those of a call without them."""
 
     verb: str = TRAIN

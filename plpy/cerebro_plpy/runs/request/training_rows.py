@@ -137,7 +137,7 @@ def packed_already(db: Database, source: Relation, given: Given) -> Rows:
 
 def would_pack(db: Database, source: Relation, output: Name, given: Given) -> Rows:
     _wished_name(db, output, given)  # only for its errors: a dry run makes no table
-    arguments = _pack_arguments(db, source, _free_name(db, output), given)
+    arguments = _pack_arguments(db, source, free_name(db, output), given)
     job, others = pack.planned(db, pack.checked(db, arguments), copies=False)
     validated = others is not None or job.fold is not None
     return Rows(job.layout, len(job.keys), validated=validated, planned=_as_packed(job, source))
@@ -302,7 +302,7 @@ def remove(db: Database, made: MadeRows) -> bool:
 def _wished_name(db: Database, output: Name, given: Given) -> Name:
     """The name of the packed table: the user's, which may be that of a packed table; or one that no table has."""
     if given.packed_table is None:
-        return _free_name(db, output)
+        return free_name(db, output)
     name = relations.qualified(db, Name.parse(given.packed_table, "packed_table"))
     there = relations.find(db, name)
     if there is None or not packed.is_packed(db, there):
@@ -310,7 +310,7 @@ def _wished_name(db: Database, output: Name, given: Given) -> Name:
     return name
 
 
-def _free_name(db: Database, output: Name) -> Name:
+def free_name(db: Database, output: Name) -> Name:
     rows = db.rows(sql("SELECT packed_table FROM cerebro.run_plan WHERE owner = current_user"))
     known = {row["packed_table"] for row in rows}  # a run on record names its rows, also when they are gone
     for name in _candidates(output):
