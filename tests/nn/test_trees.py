@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as arrays
 from cerebro_db.core.errors import ConfigurationFailed
 from cerebro_db.nn.trees.bins import MOST_BINS, binned
 from cerebro_db.nn.trees.growing import PENALTY, grown, leaves_of
-from cerebro_db.nn.trees.losses import Classes, Distances, TwoClasses, loss_of
+from cerebro_db.nn.trees.losses import SeveralClasses, Distances, TwoClasses, loss_of
 
 NUMBERS = st.floats(-1e6, 1e6, width=32)
 
@@ -87,7 +87,7 @@ def crossentropy(targets: Any, scores: Any) -> Any:
     [
         (Distances(), lambda targets, scores: (scores - targets) ** 2 / 2, 0),
         (TwoClasses(), logistic, 1),
-        (Classes(), crossentropy, 3),
+        (SeveralClasses(), crossentropy, 3),
     ],
 )
 def test_slopes_are_those_of_the_loss(loss: Any, of: Any, classes: int) -> None:
@@ -105,7 +105,7 @@ def test_slopes_are_those_of_the_loss(loss: Any, of: Any, classes: int) -> None:
         np.testing.assert_allclose(curvatures[:, score], (ups - 2 * here + downs) / step**2, atol=1e-3)
 
 
-@pytest.mark.parametrize("loss", [Distances(), TwoClasses(), Classes()])
+@pytest.mark.parametrize("loss", [Distances(), TwoClasses(), SeveralClasses()])
 def test_all_rows_begin_with_the_best_score(loss: Any) -> None:
     targets = np.eye(3)[[0, 0, 1, 2, 2, 2]]
     start = loss.start(targets, np.ones(6))

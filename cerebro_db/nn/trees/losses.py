@@ -58,7 +58,7 @@ class TwoClasses(Loss):
         return likely - targets, np.maximum(likely * (1 - likely), LEAST_CURVATURE)
 
 
-class Classes(Loss):
+class SeveralClasses(Loss):
     """Crossentropy of three classes or more."""
 
     def start(self, targets: Array, weights: Array) -> Array:
@@ -81,7 +81,7 @@ def loss_of(name: str, arguments: dict[str, Any], *, classes: int, unit: Array) 
     if classes == 2 and known in OF_TWO and plain:
         return TwoClasses()
     if classes > 2 and known in OF_CLASSES and plain:
-        return Classes()
+        return SeveralClasses()
     if not classes and known in SQUARES:
         return Distances()
     if not classes and known in DISTANCES:

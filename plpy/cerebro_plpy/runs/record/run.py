@@ -109,7 +109,7 @@ class AskedModel:
     @property
     def home(self) -> int | None:
         """The number of the only segment of a model that does not hop; None: it hops."""
-        return home_of(self.definition["architecture"], self.place)
+        return home_of(self.definition.get("architecture"), self.place)
 
     @property
     def batch_size(self) -> int:
