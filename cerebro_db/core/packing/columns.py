@@ -26,11 +26,13 @@ MANY_WORDS = 4  # per row, on average: a text of so many words is no category
 # Words per row, and ids for words.  There are few steps, so that a few more rows seldom change them.
 LENGTHS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 160, 200)
 IDS = (1000, 2000, 4000, 8000, 20_000)
+# A category with more values than this gets means of the targets, if its values have so many rows on average.
+FEW_WITHOUT_MEANS, ROWS_PER_MEAN = 20, 5
 
 CHOICES = ("number", "category", "date", "words", "pixels", "ignore", *TRANSFORMS)
 ARGUMENTS = {
     "number": ("transform", "not_finite"),
-    "category": ("values", "least", "buckets", "unknown"),
+    "category": ("values", "least", "buckets", "unknown", "means"),
     "date": ("cycles",),
     "words": ("length", "ids"),
     "pixels": ("shape", "divide_by"),
@@ -229,6 +231,8 @@ def _check_argument(where: str, choice: str, name: str, value: Any) -> None:
             raise InvalidArgument(
                 f"{where}: {name} cannot be {value!r}.", hint=f"It must be an integer from {low} to {high}."
             )
+    if name == "means" and not isinstance(value, bool):
+        raise InvalidArgument(f"{where}: means cannot be {value!r}.", hint="It is true or false.")
     if name == "shape" and not _is_shape(value):
         raise InvalidArgument(
             f"{where}: shape cannot be {value!r}.",
@@ -384,6 +388,12 @@ def _category(found: Found, wish: Wish) -> CategoryFeature:
         found.family, SqlType(found.type), tuple(values), () if buckets else tuple(rest), buckets,
         wish.arguments.get("unknown", "notice"),
     )  # fmt: skip
+
+
+def wants_means(found: Found, feature: CategoryFeature, wish: Wish) -> bool:
+    """Whether a category gets means of the targets beside its codes."""
+    groups = max(found.groups, len(feature.values))
+    return bool(wish.arguments.get("means", FEW_WITHOUT_MEANS < groups <= found.filled / ROWS_PER_MEAN))
 
 
 def _counted(found: Found) -> list[tuple[str, int]]:
