@@ -77,7 +77,7 @@ class RowPreparation:
     @property
     def columns(self) -> list[str]:
         """The columns that a row needs."""
-        return [column for variable in self.variables for column in variable["columns"]]
+        return list(dict.fromkeys(column for variable in self.variables for column in variable["columns"]))
 
     @property
     def targets(self) -> list[str]:
@@ -115,7 +115,7 @@ class RowPreparation:
 
     def owners(self, row: Any) -> tuple[list[str], dict[str, Array]]:
         """The columns, and for each element of each array of ``inputs`` the place of its column among them."""
-        row, columns, found = row[0] if self.document["window"] else row, list(dict.fromkeys(self.columns)), {}
+        row, columns, found = row[0] if self.document["window"] else row, self.columns, {}
         for variable in self.variables:
             own, shape = [columns.index(column) for column in variable["columns"]], variable["shape"]
             widths: list[int] = []
@@ -186,6 +186,14 @@ class RowPreparation:
             found.append(code or 0)
         return [np.array(found, np.int32)]
 
+    def _means(self, feature: Mapping[str, Any], values: list[Any]) -> list[Array]:
+        places = {value: place for place, value in enumerate(feature["values"])}
+        found = [None if one is None else places.get(text(feature, one)) for one in values]
+        return [
+            np.array([0.0 if place is None else means[place] for place in found], np.float32)
+            for means in feature["means"]
+        ]
+
     def _words(self, feature: Mapping[str, Any], values: list[Any]) -> list[Array]:
         assert self.words is not None  # a document of another encoding is refused
         length, ids = feature["length"], feature["ids"]
@@ -207,6 +215,7 @@ PREPARED: dict[str, Callable[..., list[Array]]] = {
     "date": RowPreparation._date,
     "category": RowPreparation._category,
     "words": RowPreparation._words,
+    "means": RowPreparation._means,
 }
 
 

@@ -55,9 +55,10 @@ SELECT i AS id, CASE WHEN i % 11 > 0 THEN 20 + i * 13 % 45 END AS age, (i * 37 %
   FROM generate_series(1, 1500) i;  -- more than the scorer computes at a time
 """
 PREPARE = {
-    "level": "category", "rate": "category", "term": "category", "no": "number", "clock": "category", "n": "quantile",
-    "zip": {"as": "category", "buckets": 40, "values": 100}, "paid": "number", "note": {"as": "words", "length": 8},
-    "code": "category", "token": "category", "host": "category", "seen": "date", "id": "ignore",
+    "no": "number", "n": "quantile",
+    "zip": {"as": "category", "buckets": 40, "values": 100, "means": True}, "paid": "number",
+    "note": {"as": "words", "length": 8}, "seen": "date", "id": "ignore",
+    **{name: {"as": "category", "means": True} for name in ("level", "rate", "term", "clock", "code", "token", "host")},
 }  # fmt: skip
 MLP = {"architecture": "mlp", "layers": 2, "units": 16, "embedding": 4, "learning_rate": 0.01}
 

@@ -21,7 +21,7 @@ from cerebro_plpy.runs.request.given import Given
 from cerebro_plpy.verbs.following import SETTINGS
 
 CALL = re.compile(r"^[ \t]*return (api\..*\))$", re.MULTILINE)
-RECORD = re.compile(r"\b(\w*Arguments|of_call)\([^()]*\*\*\w+[,\s]*\)")
+RECORD = re.compile(r"\b(\w*Arguments|of_call|_run)\([^()]*\*\*\w+[,\s]*\)")
 PYTHON_TYPES = {
     "text": "str", "name": "str", "json": "str", "jsonb": "str", "bytea": "bytes", "boolean": "bool", "real": "float",
     "double precision": "float", "integer": "int", "bigint": "int",
@@ -57,7 +57,7 @@ def taken(function: Any) -> dict[str, str]:
     if len(known) < len(found):
         made = RECORD.search(inspect.getsource(body))
         assert made is not None
-        record = Given if made[1] == "of_call" else body.__globals__[made[1]]
+        record = Given if made[1] in ("of_call", "_run") else body.__globals__[made[1]]
         known = {**{one.name: one.type for one in fields(record)}, **known}
     return known
 

@@ -21,7 +21,7 @@ from cerebro_db.core.architecture import keras_json, placeholders
 from cerebro_db.core.errors import BadData, CerebroError
 from cerebro_db.core.events import Action, Verdict
 from cerebro_db.core.models.member_choice import read_members
-from cerebro_db.core.packing.features import CategoryFeature, DateFeature, NumberFeature, WordsFeature
+from cerebro_db.core.packing.features import CategoryFeature, DateFeature, MeansFeature, NumberFeature, WordsFeature
 from cerebro_db.core.packing.layout import GroupColumn, Groups, Layout, Partition, Variable
 from cerebro_db.core.packing.packed_summary import PackedSummary, Packing
 from cerebro_db.core.packing.preparation import (
@@ -59,6 +59,7 @@ LOG = NumberFeature("money", SqlType("money"), "log", 1.0, 2.0, 0.5, True, "null
 DATE = DateFeature("date", SqlType("timestamp with time zone"), ("year", "day"), 18000.0, 300.0, True)
 CITY = CategoryFeature("text", SqlType('s."My Type"'), ("Rome", "D'Oh"), ("Bonn",), 0, "notice")
 ZIP = CategoryFeature("number", SqlType("integer"), ("1",), (), 16, "error")
+MEANS = MeansFeature("text", CITY.type, ("it's",), ("Rome", "D'Oh"), ((1.0, -0.5),))
 WORDS = Words((WordsFeature("text", TEXT, 3, 100),))
 PARTS = (Partition(0, 2, 1, 10, "ab" * 32, (1, 1)), Partition(7, 2, 1, 5, "cd" * 32, (2, 0)))
 LAYOUT = Layout(
@@ -66,7 +67,7 @@ LAYOUT = Layout(
         Variable("image", "uint8", (8, 8), ("image",), Divided(16.0)),
         Variable("photo", "uint8", (8, 8, 3), ("photo",), Pixels(255.0)),
         Variable("features", "float32", (2,), ("a", "b c"), AsIs()),
-        Variable("numbers", "float32", (10,), ("n", "m", "d"), Numbers((NUMBER, LOG, DATE))),
+        Variable("numbers", "float32", (11,), ("n", "m", "d", "city"), Numbers((NUMBER, LOG, DATE, MEANS))),
         Variable("categories", "uint8", (2,), ("city", "zip"), Categories((CITY, ZIP))),
         Variable("text", "int32", (3,), ("text",), WORDS),
     ),

@@ -14,7 +14,7 @@ from cerebro_db.core.codec import Number, Within
 from cerebro_db.core.errors import BadData
 from cerebro_db.core.packing import preparation
 from cerebro_db.core.packing.buffer_format import Unusable, float32
-from cerebro_db.core.packing.features import CategoryFeature, DateFeature, NumberFeature, WordsFeature
+from cerebro_db.core.packing.features import CategoryFeature, DateFeature, MeansFeature, NumberFeature, WordsFeature
 from cerebro_db.core.packing.layout import DataSet, Layout, Partition, Variable
 from cerebro_db.core.packing.preparation import (
     AsIs,
@@ -357,7 +357,13 @@ def test_every_kind_has_its_expression_and_its_line_in_the_table() -> None:
 NUMBER = NumberFeature("number", SqlType("real"), "standard", 40.0, 12.5, 38.0, True, "error")
 DATE = DateFeature("date", SqlType("date"), ("year", "week"), 18000.0, 300.0, False)
 CITY = CategoryFeature("text", TEXT_TYPE, ("Rome", "D'Oh"), ("Bonn",), 0, "notice")
-PREPARED = (Numbers((NUMBER, DATE)), Categories((CITY,)), Words((WordsFeature("text", TEXT_TYPE, 8, 100),)))
+MEANS = MeansFeature("text", TEXT_TYPE, ("yes", "no"), ("Rome", "D'Oh"), ((0.5, -1.25), (1.0, 0.0)))
+PREPARED = (
+    Numbers((NUMBER, DATE)),
+    Categories((CITY,)),
+    Words((WordsFeature("text", TEXT_TYPE, 8, 100),)),
+    Numbers((MEANS,)),
+)
 
 
 @pytest.mark.parametrize("preparation", [*PREPARED, Measured(4.5, 2.0)], ids=lambda one: str(one.kind))
@@ -378,6 +384,9 @@ def test_what_columns_become_together() -> None:
     assert '\'{"Rome": 1, "D\'\'Oh": 2, "0": 3, ' in looked_up and "::pg_catalog.jsonb" in looked_up
     wide = Categories((CategoryFeature("text", TEXT_TYPE, tuple(map(str, range(300))), (), 0, "notice"),))
     assert applied("categories", [TEXT], wide).dtype == "int16"
+    means = applied("numbers", [TEXT], PREPARED[3])
+    assert means.shape == (2,) and MEANS.names == ["mean yes", "mean no"] and PREPARED[3].bins == [(), ()]
+    assert "WHEN 'D''Oh' THEN 2 END" in shown(expression(means, alias))
 
 
 @pytest.mark.parametrize(
@@ -391,7 +400,7 @@ def test_what_columns_become_together() -> None:
         (0, "fill", None, "fill has to be a number"),
         (0, "edges", [0.0, 0.001], "edges has to ascend, each by at least 0.005"),
         (0, "edges", [0.0, 101.0], "edges[1] has to be from -100.0 to 100.0"),
-        (0, "prepared_as", "magic", "prepared_as has to be one of number, date, category, words"),
+        (0, "prepared_as", "magic", "prepared_as has to be one of number, date, category, words, means"),
         (0, "prepared_as", "category", "lacks the field values"),
         (0, "more", 1, 'has no field "more"'),
         (0, "type", "text", "type is text, which is not of the family number"),
@@ -408,6 +417,12 @@ def test_what_columns_become_together() -> None:
         ),
         (2, "length", 0, "length has to be from 1 to 10000"),
         (2, "family", None, "family has to be a text"),
+        (3, "values", ["a", "a"], "values has the same item twice"),
+        (3, "values", ["a"], "means has to have one list for each of 'of', with one number for each of 'values'"),
+        (3, "of", ["a"], "means has to have one list for each of 'of', with one number for each of 'values'"),
+        (3, "of", ["a"] * 9, "of has to have 1 to 8 items"),
+        (3, "means", [[1.0, 2.0], [101.0, 0.0]], "means[1][0] has to be from -100.0 to 100.0"),
+        (3, "values", list(map(str, range(10_001))), "values has to have 1 to 10000 items"),
     ],
 )
 def test_features_that_make_no_sense_are_refused(place: int, key: str, value: Any, says: str) -> None:

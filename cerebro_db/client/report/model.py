@@ -17,7 +17,14 @@ from sqlalchemy import Engine
 
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.names import Name
-from cerebro_db.core.packing.features import CategoryFeature, DateFeature, Feature, NumberFeature, WordsFeature
+from cerebro_db.core.packing.features import (
+    CategoryFeature,
+    DateFeature,
+    Feature,
+    MeansFeature,
+    NumberFeature,
+    WordsFeature,
+)
 from cerebro_db.core.packing.layout import Layout, Variable
 from cerebro_db.core.packing.preparation import Divided, Measured, OneHot, Pixels
 from cerebro_db.core.sql import literal, shown
@@ -235,6 +242,8 @@ def _prepared(feature: Feature, examples: bool) -> str:
             + _some(feature.values, examples)
             + (f", {len(feature.rare)} rare ones together" if feature.rare else "")
         )
+    if isinstance(feature, MeansFeature):
+        return f"means of the target over rows with the same value, of {len(feature.values)} values"
     if isinstance(feature, WordsFeature):
         return f"a text, its first {feature.length} words"
     return feature.prepared_as

@@ -23,14 +23,18 @@ BUCKETS = 256
 MOST_NEW, MOST_NEW_LATER = 0.05, 0.01
 MOST_SIZES = 6  # of a shape, as PostgreSQL's arrays have
 MANY_WORDS = 4  # per row, on average: a text of so many words is no category
+# So are shorter ones, such as titles, if this share of their words is in other texts, too.
+FEW_WORDS, MOSTLY_REPEATED = 1.5, 0.5
 # Words per row, and ids for words.  There are few steps, so that a few more rows seldom change them.
 LENGTHS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 160, 200)
 IDS = (1000, 2000, 4000, 8000, 20_000)
+# A category with more values than this gets means of the targets, if its values have so many rows on average.
+FEW_WITHOUT_MEANS, ROWS_PER_MEAN = 20, 5
 
 CHOICES = ("number", "category", "date", "words", "pixels", "ignore", *TRANSFORMS)
 ARGUMENTS = {
     "number": ("transform", "not_finite"),
-    "category": ("values", "least", "buckets", "unknown"),
+    "category": ("values", "least", "buckets", "unknown", "means"),
     "date": ("cycles",),
     "words": ("length", "ids"),
     "pixels": ("shape", "divide_by"),
@@ -123,6 +127,7 @@ class Found:
     identifies: str | None = None  # why its numbers identify rows; None: they may be measurements
     length: int = 0  # words of a text that becomes words; 5 % of the texts have more
     different: int = 0  # words that two texts have at least
+    repeated: float = 0.0  # share of the words that another text has, too; known of texts that may be titles
     new: float = 0.0  # share of the rows for validation whose value no training row has
     later: bool = False  # the rows for validation are later ones
 
@@ -229,6 +234,8 @@ def _check_argument(where: str, choice: str, name: str, value: Any) -> None:
             raise InvalidArgument(
                 f"{where}: {name} cannot be {value!r}.", hint=f"It must be an integer from {low} to {high}."
             )
+    if name == "means" and not isinstance(value, bool):
+        raise InvalidArgument(f"{where}: means cannot be {value!r}.", hint="It is true or false.")
     if name == "shape" and not _is_shape(value):
         raise InvalidArgument(
             f"{where}: shape cannot be {value!r}.",
@@ -321,6 +328,12 @@ def may_be_codes(found: Found) -> bool:
     return found.family == "number" and found.few_numbers and not found.refers
 
 
+def may_be_titles(found: Found) -> bool:
+    """Whether these are texts of few words with fewer than two rows each; of more rows, codes tell more."""
+    few_words = FEW_WORDS <= found.words < MANY_WORDS
+    return few_words and found.family == "text" and 2 * found.groups > found.filled
+
+
 def choice_of(found: Found, wish: Wish) -> str:
     """What a column becomes if it is not ignored."""
     return wish.choice or _usual(found)
@@ -332,6 +345,8 @@ def _usual(found: Found) -> str:
         return "category"
     many = found.groups > min(MOST_VALUES, found.filled / 2)
     if found.family == "text" and found.words >= MANY_WORDS and many:
+        return "words"
+    if may_be_titles(found) and found.repeated >= MOSTLY_REPEATED:
         return "words"
     return POSSIBLE.get(found.family, ("category",))[0]
 
@@ -384,6 +399,12 @@ def _category(found: Found, wish: Wish) -> CategoryFeature:
         found.family, SqlType(found.type), tuple(values), () if buckets else tuple(rest), buckets,
         wish.arguments.get("unknown", "notice"),
     )  # fmt: skip
+
+
+def wants_means(found: Found, feature: CategoryFeature, wish: Wish) -> bool:
+    """Whether a category gets means of the targets beside its codes."""
+    groups = max(found.groups, len(feature.values))
+    return bool(wish.arguments.get("means", FEW_WITHOUT_MEANS < groups <= found.filled / ROWS_PER_MEAN))
 
 
 def _counted(found: Found) -> list[tuple[str, int]]:

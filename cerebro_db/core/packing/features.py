@@ -6,6 +6,7 @@
 | date        | a sine and a cosine for each cycle, the days since an origin, and an indicator of NULL        |
 | category    | one code: 0 for NULL and unknown values, then one per value, then rare values or hash buckets |
 | words       | a fixed number of word ids: 0 where the text has no more words                                |
+| means       | means of the targets over the training rows with the same value, around 0; 0: not known       |
 
 The SQL of each is in cerebro_plpy/packing/rows/feature_sql.py.  How the parameters are found is in columns.py.
 """
@@ -30,6 +31,7 @@ FARTHEST = 100.0  # deviations; a number that is farther away counts as this far
 LEAST = 1e-305  # of what numbers are divided by
 MOST_LENGTH, MOST_IDS, MOST_BUCKETS = 10_000, 1_000_000, 1_000_000
 MOST_KNOTS = 1000
+MOST_MEANS, MOST_VALUES_WITH_MEANS = 8, 10_000
 NARROWEST = 0.005  # bin of a number, in deviations: 16-bit numbers are precise enough
 Knots = Annotated[tuple[Number, ...], Within(0, MOST_KNOTS)]
 
@@ -168,6 +170,43 @@ class WordsFeature(Feature):
         return [f"word {place}" for place in range(1, self.length + 1)]
 
 
+Means = Annotated[
+    tuple[Annotated[float, Within(-FARTHEST, FARTHEST)], ...], Within(1, MOST_VALUES_WITH_MEANS)
+]  # one for each value
+
+
+@dataclass(frozen=True)
+class MeansFeature(Feature):
+    """Beside the code of a category with many values.
+
+    Packing gives a training row means over other rows (cerebro_plpy/packing/columns/target_means.py).
+    """
+
+    prepared_as = "means"
+    of: Annotated[tuple[Text, ...], Within(1, MOST_MEANS)]  # the targets; of classes, each with a label
+    values: Annotated[tuple[Text, ...], Within(1, MOST_VALUES_WITH_MEANS), different]
+    means: Annotated[tuple[Means, ...], Within(1, MOST_MEANS)]
+
+    @property
+    def names(self) -> list[str]:
+        return [f"mean {one}" for one in self.of]
+
+    @property
+    def bins(self) -> list[tuple[float, ...]]:
+        """No edges: a model reads a mean as it is."""
+        return [()] * len(self.of)
+
+    @property
+    def places(self) -> dict[str, int]:
+        """The place of each value among the means, from 1."""
+        return {value: place for place, value in enumerate(self.values, 1)}
+
+    def require_agreement(self) -> None:
+        super().require_agreement()
+        if len(self.means) != len(self.of) or any(len(one) != len(self.values) for one in self.means):
+            raise Misfit("has to have one list for each of 'of', with one number for each of 'values'", "means")
+
+
 FEATURES: dict[str, type[Feature]] = {
-    kind.prepared_as: kind for kind in (NumberFeature, DateFeature, CategoryFeature, WordsFeature)
+    kind.prepared_as: kind for kind in (NumberFeature, DateFeature, CategoryFeature, WordsFeature, MeansFeature)
 }

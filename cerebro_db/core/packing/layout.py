@@ -252,9 +252,20 @@ class Layout:
         names = [variable.name for variable in (*self.inputs, *self.outputs, self.weight, self.fold) if variable]
         if len(set(names)) < len(names):
             raise Misfit("has two variables of one name")
-        columns = [column for variable in self.inputs for column in variable.columns]
-        if len(set(columns)) < len(columns):
-            raise Misfit("has two inputs made of one column")
+        self._require_columns()
+
+    def _require_columns(self) -> None:
+        """An error if two inputs are made of one column, unless it is a number or date for one, a category for the
+        other."""
+        used: dict[str, list[tuple[str, SqlType | None]]] = {}
+        for variable in self.inputs:
+            types = {column: one.type for column, one in zip(variable.columns, variable.preparation.features)}
+            for column in variable.columns:
+                used.setdefault(column, []).append((variable.preparation.kind, types.get(column)))
+        for its in used.values():
+            kinds, of = {kind for kind, _ in its}, {type for _, type in its}
+            if len(its) > 1 and (len(kinds) < len(its) or len(of) > 1 or None in of):
+                raise Misfit("has two inputs made of one column")
 
     def _require_groups(self) -> None:
         """An error if the pieces of groups contradict the rows or the list of the groups."""

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Optional
 
-from .features import CategoryFeature, DateFeature, Feature, NumberFeature, WordsFeature
+from .features import CategoryFeature, DateFeature, Feature, MeansFeature, NumberFeature, WordsFeature
 from .layout import Layout, Variable
 from .preparation import Pixels
 
@@ -29,7 +29,7 @@ def of_row(layout: Layout, row: Sequence[Sequence[float]]) -> list[tuple[str, Sh
     for variable, values in zip(layout.inputs, row):
         last = values if layout.windows is None else values[-(variable.elements // variable.shape[0]) :]
         found += _of_variable(variable, last)
-    return found
+    return list(dict(found).items())
 
 
 def _of_variable(variable: Variable, values: Sequence[float]) -> list[tuple[str, Shown]]:
@@ -38,7 +38,8 @@ def _of_variable(variable: Variable, values: Sequence[float]) -> list[tuple[str,
         return [(", ".join(variable.columns), _array(variable, values))]
     found, start = [], 0
     for column, feature in zip(variable.columns, features):
-        found.append((column, _of_feature(feature, values[start : start + len(feature.names)])))
+        if not isinstance(feature, MeansFeature):  # its column is a category, too
+            found.append((column, _of_feature(feature, values[start : start + len(feature.names)])))
         start += len(feature.names)
     return found
 

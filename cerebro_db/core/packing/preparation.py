@@ -45,7 +45,7 @@ from .buffer_format import (
     Encoder,
     float32,
 )
-from .features import LEAST, CategoryFeature, DateFeature, Feature, NumberFeature, WordsFeature
+from .features import LEAST, CategoryFeature, DateFeature, Feature, MeansFeature, NumberFeature, WordsFeature
 
 MOST_FOLDS = 100
 MOST_COLUMNS = 1600  # PostgreSQL's limit of a table
@@ -305,7 +305,7 @@ class ByColumn(Preparation):
 @dataclass(frozen=True)
 class Numbers(ByColumn):
     kind = "numbers"
-    kinds = (NumberFeature, DateFeature)
+    kinds = (NumberFeature, DateFeature, MeansFeature)
 
     @property
     def bins(self) -> list[tuple[float, ...]]:
@@ -313,7 +313,7 @@ class Numbers(ByColumn):
         return [
             edges
             for feature in self.prepared
-            if isinstance(feature, (NumberFeature, DateFeature))
+            if isinstance(feature, (NumberFeature, DateFeature, MeansFeature))
             for edges in feature.bins
         ]
 

@@ -38,7 +38,7 @@ from . import (
 )
 from . import folds as folding
 from .checked_arguments import CheckedColumns, asked_for, hash_of_rows, key_of, sides, split_of, with_kept_shapes
-from .columns import profiles
+from .columns import profiles, target_means
 from .columns.chosen_variables import prepared
 from .folds import Folds
 from .rows import (
@@ -50,7 +50,7 @@ from .rows import (
     variables,
     windowed,
 )
-from .rows.preparation import find_shapes, shuffled
+from .rows.preparation import SourceVariable, find_shapes, shuffled
 from .rows.splits import Split
 from .rows.subgroups import Placed
 from .rows.summary import PackJob
@@ -152,6 +152,8 @@ def planned(db: Database, wanted: WantedPacking, *, copies: bool = True) -> tupl
     ``copies``: whether the rows may be copied first; the caller drops the copy.  A dry run makes no table.
     """
     windows, divided, asked = wanted.windows, wanted.folds, wanted.asked
+    if windows is not None:
+        target_means.refuse(asked)
     class_weight = wanted.given.class_weight
     output = pack_plain.free_output(db, wanted.given.output_table)
     source = replace(wanted.source, condition=None)
@@ -199,6 +201,13 @@ def planned(db: Database, wanted: WantedPacking, *, copies: bool = True) -> tupl
         training, ins, rows = windowed.gathered(
             db, training, windows, ins, outs, weight=wanted.weight, group=group, subjects=subjects
         )
+    fold, part = None, None
+    if divided is not None:
+        fold = folding.found(db, training, divided, key_of(db, source), windows, wanted.group_by)
+    if windows is None:
+        part = _part(db, training, wanted, fold)
+        ins = target_means.added(db, training, decided, asked, part)
+        variables.check_names(ins, outs)
     count = pack_plain.segments_of(db, wanted.segments, wanted.rule, rows)
     job = PackJob(
         source=training,
@@ -207,7 +216,7 @@ def planned(db: Database, wanted: WantedPacking, *, copies: bool = True) -> tupl
         output_text=str(output),
         inputs=ins,
         outputs=outs,
-        independents=[name for variable in ins for name in variable.documented().columns],
+        independents=list(dict.fromkeys(name for variable in ins for name in variable.documented().columns)),
         divide_by=1.0,
         rows=rows,
         geometry=pack_plain.geometry_of(ins + outs, rows, count, wanted.given.buffer_size),
@@ -219,16 +228,30 @@ def planned(db: Database, wanted: WantedPacking, *, copies: bool = True) -> tupl
         weight=row_weights.found(db, training, wanted.weight, class_weight is not None, outs[0]),
         key=decided.key,
         packing=packing,
+        fold=fold,
+        part=part,
         row_hash=None if windows and not wanted.group_by else hash_of_rows(db, training),
     )
-    if divided is not None:
-        job.fold = folding.found(db, training, divided, key_of(db, source), windows, wanted.group_by)
     if wanted.group_by:
         order = _order(job)
         _place_groups(db, job, lambda: subgroups.found(db, training, wanted.group_by, count, order))
         assert job.groups is not None
         subgroups.tell(db, job.groups)
     return job, others
+
+
+def _part(db: Database, training: Relation, wanted: WantedPacking, fold: SourceVariable | None) -> Sql:
+    """The part of a row for training, for target_means.py: its fold, or else by the hash that divides the rows.
+
+    Rows that are kept together when rows are divided are in one part.
+    """
+    if fold is not None and fold.made is not None:
+        return fold.made(splits.by_name)
+    split = wanted.split
+    hashed = hash_of_rows(db, training)
+    if split is not None and split.by:
+        hashed = splits.whole_hash_of(split.by, splits.by_name)
+    return splits.part_of(hashed, target_means.PARTS)
 
 
 def _order(job: PackJob) -> Sql:
@@ -321,6 +344,7 @@ def _pack_validation(db: Database, trained: PackJob, source: Relation, output: N
         seed=None if groups is None else trained.seed,
         row_hash=None if groups is None else hash_of_rows(db, source),
         partitions=[],
+        part=None,
         packing=None,
         uneven=False,
     )

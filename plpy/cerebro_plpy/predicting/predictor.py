@@ -100,7 +100,7 @@ def _inputs(trained: Layout, given: set[str]) -> Arguments:
 
     ``given``: columns that are arguments already.
     """
-    found = []
+    found: list[tuple[str, SqlType]] = []
     for variable in trained.inputs:
         features = variable.preparation.features
         pixels = isinstance(variable.preparation, Pixels)
@@ -114,7 +114,7 @@ def _inputs(trained: Layout, given: set[str]) -> Arguments:
             single = variable.elements == len(variable.columns) and not pixels
             plain = SqlType("double precision") if single else array
             kind = features[place].type if features else plain
-            if column not in given:
+            if column not in given and column not in (name for name, _ in found):
                 found.append((column, kind if trained.windows is None else kind.array))
     if trained.windows is not None and not found:
         raise Unsupported(

@@ -17,20 +17,20 @@ from ..sessions import warm_up
 @entry
 def train(db: Database, **arguments: Any) -> int | None:
     """Return the number of the run; None for a dry run."""
-    return _run(db, "cerebro.train", arguments)
+    return _run(db, "cerebro.train", **arguments)
 
 
 @entry(called="cerebro.search")
 def search_space(db: Database, **arguments: Any) -> int | None:
-    return _run(db, "cerebro.search", arguments)
+    return _run(db, "cerebro.search", **arguments)
 
 
 @entry
 def fit(db: Database, **arguments: Any) -> int | None:
-    return _run(db, "cerebro.fit", arguments)
+    return _run(db, "cerebro.fit", **arguments)
 
 
-def _run(db: Database, verb: str, arguments: dict[str, Any]) -> int | None:
+def _run(db: Database, verb: str, **arguments: Any) -> int | None:
     begun = time.monotonic()
     # An engine that the options name is imported when they have been read.
     if not arguments.get("dry_run") and "engine" not in (arguments.get("options") or ""):

@@ -264,3 +264,21 @@ def test_ids_and_length_of_words_follow_the_texts(lab: Lab) -> None:
     counted.update(word for text in more for word in text.split())
     assert 4000 < sum(count > 1 for count in counted.values()) <= 8000
     assert prepared() == (64, 8000)  # a sample of the rows tells
+
+
+TITLES = """
+CREATE TABLE staff AS SELECT (ARRAY['senior', 'junior', 'chief', 'night', 'deputy', 'field'])[1 + i % 6] || ' '
+  || (ARRAY['nurse', 'driver', 'clerk', 'cook'])[1 + i / 6 % 4] || ' ' || i / 5 % 90 AS title,
+  md5(i::text) || ' ' || md5('x' || i) AS codes, (i % 90) || ' of many' AS frequent,
+  'j' || i % 700 || '-' || i % 11 AS single, n * 37 % 101 / 7.0 AS wage
+  FROM (SELECT n, n % 600 AS i FROM generate_series(1, 900) n) s;
+"""
+
+
+def test_titles_whose_words_come_again_are_words(garage: Lab) -> None:
+    """Not codes of two words, nor texts of one word, nor titles with many rows each."""
+    garage(TITLES)
+    became, _, _ = packed(garage, "staff", "wage")
+    assert became == {"title": "words", "codes": "category", "frequent": "category", "single": "category"}
+    wished, _, _ = packed(garage, "staff", "wage", prepare='{"title": "category"}')
+    assert wished["title"] == "category"

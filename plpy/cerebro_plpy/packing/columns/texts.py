@@ -28,11 +28,14 @@ LONGEST = deciding.LENGTHS[-1]
 def note(db: Database, some: Relation, rows: int, found: Sequence[Found], asked: CheckedColumns) -> None:
     """Note the length and the number of words of the texts that become words, unless ``prepare`` says both.
 
+    Of texts that may be titles, the words decide whether they do.
+
     ``some``: the rows, or a sample of them.  ``rows``: how many there are.
     """
     for one in found:
         wish = asked.wishes.get(one.name, NOTHING)
-        if one.filled and deciding.choice_of(one, wish) == "words" and not {"length", "ids"} <= set(wish.arguments):
+        words = deciding.choice_of(one, wish) == "words" and not {"length", "ids"} <= set(wish.arguments)
+        if one.filled and (words or (wish.choice is None and deciding.may_be_titles(one))):
             _note(db, sample.of(db, some, rows, SAMPLE), one)
 
 
@@ -46,7 +49,9 @@ def _note(db: Database, some: Relation, found: Found) -> None:
             " (SELECT percentile_disc(0.95) WITHIN GROUP (ORDER BY COALESCE(array_position(ids, 0) - 1, {longest}))"
             " FROM t) AS length,"
             " (SELECT count(*) FROM (SELECT u.id FROM t, unnest(ids) AS u (id) WHERE u.id <> 0"
-            " GROUP BY u.id HAVING count(*) > 1) g) AS different",
+            " GROUP BY u.id HAVING count(*) > 1) g) AS different,"
+            " (SELECT sum(CASE WHEN n > 1 THEN n ELSE 0 END) / sum(n) FROM (SELECT u.id, count(*) AS n"
+            " FROM (SELECT DISTINCT ids FROM t) d, unnest(ids) AS u (id) WHERE u.id <> 0 GROUP BY u.id) g) AS repeated",
             ids=feature_sql.word_ids(divided, name),
             rows=some.rows,
             name=name,
@@ -55,5 +60,6 @@ def _note(db: Database, some: Relation, found: Found) -> None:
     )
     if row["texts"]:
         found.length = int(row["length"])
+        found.repeated = float(row["repeated"] or 0)
         # By Heaps' law, the number of words grows about with the root of the number of texts.
         found.different = round(row["different"] * math.sqrt(max(1.0, found.filled / row["texts"])))

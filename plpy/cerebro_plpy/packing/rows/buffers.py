@@ -23,7 +23,7 @@ from ...database.access import Database
 from ...database.relations import Relation
 from ...platform import Pieces, RowsToPack
 from . import counting, summary, unseen_values, unusable
-from .preparation import SourceVariable, hashed, packed_value, shuffled
+from .preparation import PART, SourceVariable, hashed, packed_value, shuffled
 from .summary import PackJob
 
 CHUNK_BYTES, MOST_ROWS = 4 << 20, 65_536  # gathered at a time
@@ -326,12 +326,14 @@ def _wanted(db: Database, job: PackJob) -> RowsToPack:
     lies: it is the same after a dump and restore, and on PostgreSQL and Greenplum.
     """
     names = list({column.name: None for variable in job.variables for column in variable.columns})
-    alias = {name: sql("q.c{index}", index=index) for index, name in enumerate(names)}
+    alias = {name: sql("q.c{index}", index=index) for index, name in enumerate([*names, PART.name])}
     values = [
         sql("{value} AS v{i}", value=packed_value(v, lambda c: alias[c.name], uneven=job.uneven), i=i)
         for i, v in enumerate(job.variables)
     ]
     stored = [sql("s.{name} AS c{index}", name=identifier(name), index=index) for index, name in enumerate(names)]
+    if job.part is not None:
+        stored.append(sql("{part} AS c{index}", part=job.part, index=len(names)))
     order = sql("{seed}::bigint", seed=job.seed or 0)
     if job.row_hash is not None:
         order = shuffled(job.row_hash, order)

@@ -9,10 +9,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from cerebro_db.core.packing.distributions import limits
-from cerebro_db.core.packing.features import CategoryFeature, DateFeature, Feature, NumberFeature, WordsFeature
+from cerebro_db.core.packing.features import (
+    CategoryFeature,
+    DateFeature,
+    Feature,
+    MeansFeature,
+    NumberFeature,
+    WordsFeature,
+)
 from cerebro_db.core.sql import Sql, joined, literal, number_array, sql
 from cerebro_db.core.sql_types import BUILT_IN, WITH_ZONE
 
@@ -113,8 +120,16 @@ def floats(feature: Feature, column: Column, value: Sql) -> list[Sql]:
     """The elements of a real[] that a number or date becomes."""
     if isinstance(feature, NumberFeature):
         return _number(feature, column, value)
+    if isinstance(feature, MeansFeature):
+        return means(feature, feature.means, sql("0"), column, value)
     assert isinstance(feature, DateFeature)
     return _date(feature, column, value)
+
+
+def means(feature: MeansFeature, of: Sequence[Sequence[float]], before: Sql, column: Column, value: Sql) -> list[Sql]:
+    """The means of a value, which are in ``of`` after so many others; 0 for NULL and values that are not listed."""
+    place = sql("{before} + {place}", before=before, place=looked_up(feature.places, text(column, value)))
+    return [sql("COALESCE(({them})[{place}], 0)::real", them=_array(list(them)), place=place) for them in of]
 
 
 def _number(feature: NumberFeature, column: Column, value: Sql) -> list[Sql]:

@@ -12,6 +12,7 @@ from typing import Callable
 from cerebro_db.core.errors import BadData
 from cerebro_db.core.packing import buffer_format, layout
 from cerebro_db.core.packing.columns import family_of
+from cerebro_db.core.packing.features import MeansFeature
 from cerebro_db.core.packing.preparation import (
     AsIs,
     ByColumn,
@@ -43,6 +44,7 @@ NUMBERS = (*SMALL, "bigint", *REALS)
 WITH_NUMBERS = ("number", "money", "interval", "date", "time", "boolean")  # families
 MOST_DIMENSIONS = 6  # of an array, in PostgreSQL
 MOMENTS = (WITH_ZONE, "tstzrange", "tstzmultirange")
+PART = Column("__cerebro_part", "integer", "integer", "N", None)  # of the rows for training: target_means.py
 
 Alias = Callable[[Column], Sql]  # how a query names a column
 
@@ -62,6 +64,8 @@ class SourceVariable:
     # Of windows (windowed.py): the names of the columns; ``columns`` has the array that they have become.
     gathered: tuple[str, ...] = ()
     made: Callable[[Alias], Sql] | None = None  # the SQL of a value that no document describes
+    # Of rows for training: the place of a feature of means -> the means over the rows of other parts, part by part.
+    of_other_parts: dict[int, tuple[tuple[float, ...], ...]] = field(default_factory=dict)
 
     @property
     def is_array(self) -> bool:
@@ -185,8 +189,14 @@ def _numbers(variable: SourceVariable, alias: Alias) -> Sql:
 
 
 def _prepared_numbers(variable: SourceVariable, alias: Alias) -> Sql:
-    pairs = zip(variable.preparation.features, variable.columns)
-    elements = [one for feature, column in pairs for one in feature_sql.floats(feature, column, alias(column))]
+    elements: list[Sql] = []
+    for place, (feature, column) in enumerate(zip(variable.preparation.features, variable.columns)):
+        if (means := variable.of_other_parts.get(place)) is not None:
+            assert isinstance(feature, MeansFeature)
+            before = sql("({part} - 1) * {values}", part=alias(PART), values=len(feature.values))
+            elements += feature_sql.means(feature, means, before, column, alias(column))
+        else:
+            elements += feature_sql.floats(feature, column, alias(column))
     return sql("ARRAY[{elements}]", elements=joined(", ", elements))
 
 

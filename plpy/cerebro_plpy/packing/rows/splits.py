@@ -176,6 +176,11 @@ def within_steps(hashed: Sql) -> Sql:
     return sql("({hashed} & {mask})", hashed=hashed, mask=STEPS - 1)
 
 
+def part_of(hashed: Sql, parts: int) -> Sql:
+    """A number from 1 to ``parts``, of bits of a hash of 64 bits that do not divide the rows."""
+    return sql("(1 + ({hashed} >> 32 & 65535) % {parts})::integer", hashed=hashed, parts=parts)
+
+
 def by_name(column: Column) -> Sql:
     return identifier(column.name)
 

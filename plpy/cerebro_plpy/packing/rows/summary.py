@@ -62,6 +62,7 @@ class PackJob:
     )
     key: str | None = None  # the column that identifies a row, if one does
     row_hash: Sql | None = None  # of what tells a row apart, 64 bits; None: the order follows from the packed columns
+    part: Sql | None = None  # the part of a row, from 1 on, if a variable has means over other parts
     fingerprint: str | None = None  # of rows and arguments, if the table may be used again (kept_rows.py)
     packing: Packing | None = None  # of the rows for training
     uneven: bool = False  # arrays of the source have different lower bounds
