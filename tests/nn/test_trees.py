@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as arrays
 from cerebro_db.core.errors import ConfigurationFailed
 from cerebro_db.nn.trees.bins import MOST_BINS, binned
 from cerebro_db.nn.trees.growing import PENALTY, grown, leaves_of
-from cerebro_db.nn.trees.losses import SeveralClasses, Distances, TwoClasses, loss_of
+from cerebro_db.nn.trees.losses import Distances, SeveralClasses, TwoClasses, loss_of
 
 NUMBERS = st.floats(-1e6, 1e6, width=32)
 
