@@ -137,7 +137,7 @@ class Trainer:
         if self._opened is not None:
             raise WrongState("this trainer has started its engine already")
         settings = order.settings
-        self._gpu = settings.gpu is not None
+        self._gpu, self._memory_mb = settings.gpu is not None, settings.memory_mb
         os.environ.update(CUDA_VISIBLE_DEVICES="-1" if settings.gpu is None else str(settings.gpu))
         if self._gpu and order.compiled is not None:
             # What the driver compiles for a GPU that is newer than the framework; it takes minutes.
@@ -239,6 +239,7 @@ class Trainer:
             pace=Pace(PROGRESS_SECONDS),
             report=report,
             listen=self._listen,
+            memory_mb=self._memory_mb,
         )
         results, done, index = [], 0, 0
         for group in order.groups:

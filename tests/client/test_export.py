@@ -367,7 +367,7 @@ def test_the_scorer_applies_the_calibration(
         for call in (lambda: numbers.predict(rows, calibrated=True), lambda: numbers.labels(rows, thresholds=True)):
             with pytest.raises(CannotScore, match="predicts numbers, which have no probabilities"):
                 call()
-        plain, found = classes.predict(rows)["mood"], classes.predict(rows, calibrated=True)["mood"]
+        plain, found = (classes.predict(rows, calibrated=one)["mood"] for one in (False, True))
         labels = classes.preparation.classes("mood")
         assert labels is not None and not np.allclose(plain, found, atol=1e-3)
         told = cerebro.predict("moods", query, "id", 1, top=3, calibrated=True)

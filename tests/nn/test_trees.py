@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from cerebro_db.core.errors import ConfigurationFailed
 from cerebro_db.nn.trees.bins import MOST_BINS, binned
 from cerebro_db.nn.trees.growing import PENALTY, grown, leaves_of
 from cerebro_db.nn.trees.losses import Distances, SeveralClasses, TwoClasses, loss_of
+from cerebro_db.nn.trees.rows import limited
 
 NUMBERS = st.floats(-1e6, 1e6, width=32)
 
@@ -132,3 +134,12 @@ def test_boosting_learns_what_no_single_question_tells() -> None:
         tree = grown(rows, *loss.slopes(wanted, scores), 2, np.arange(100))
         scores = scores + 0.3 * tree.leaves[leaves_of(rows, tree)]
     assert logistic(wanted, scores).mean() < 0.05
+
+
+def test_as_many_rows_are_read_as_there_is_memory_for() -> None:
+    parts: Any = [(SimpleNamespace(rows=900), None), (SimpleNamespace(rows=500), np.arange(100, 200))]
+    assert limited(parts, 4, 4000) is parts
+    (_, first), (_, second) = limited(parts, 4, 400)
+    assert len(first) + len(second) == 100 and len(second) == 10
+    assert 0 <= min(first) < max(first) < 900 and 100 <= min(second) < max(second) < 200
+    assert len(np.unique(first)) == len(first)

@@ -12,11 +12,13 @@ import numpy as np
 from cerebro_db.nn.trees.bins import Array
 from cerebro_db.nn.trees.growing import Tree, grown, leaves_of
 from cerebro_db.nn.trees.model import TreeModel
-from cerebro_db.nn.trees.rows import Part, TreeRows, read
+from cerebro_db.nn.trees.rows import Part, TreeRows, limited, read
 
 ROUNDS = 20  # trees of a visit
 SHARE = 0.8  # of the rows, by which the questions of a tree are chosen
 MOST_KEPT = 8  # models whose scores are kept
+MOST_VALUES = 1 << 27  # of the features of all rows; of more rows some are left out
+BYTES = 8  # that one of them takes while they are sorted into bins
 
 Json = dict[str, Any]
 Listen = Callable[[], None]
@@ -33,11 +35,13 @@ class Growing:
     by: str = ""  # what else the rows follow from: the loss, and the weights of classes
     scores: OrderedDict[str, Array] = field(default_factory=OrderedDict)  # of the rows, by the checksum of the state
 
-    def load(self, configuration: Json, parts: Sequence[Part], listen: Listen) -> None:
+    def load(self, configuration: Json, parts: Sequence[Part], memory_mb: int | None, listen: Listen) -> None:
         """Read the rows for the model whose state is in the variables, unless they are there."""
         by = repr([configuration["compile"]["loss"], configuration.get("fit", {}).get("class_weight")])
         if self.rows is None or not _same(parts, self.parts) or by != self.by or not self.rows.fits(self.model):
-            self.rows, self.parts, self.by = read(self.program, self.model, configuration, parts, listen), parts, by
+            most = MOST_VALUES if memory_mb is None else min(MOST_VALUES, (memory_mb << 20) // BYTES)
+            self.rows = read(self.program, self.model, configuration, limited(parts, self.model.width, most), listen)
+            self.parts, self.by = parts, by
             self.scores.clear()
         elif not self.model.count:
             self.model.put_codes(self.rows.codes)

@@ -69,6 +69,7 @@ class TrainingOrder:
     pace: Pace
     report: Report
     listen: Listen
+    memory_mb: int | None = None  # that a model may take; None: no limit is known
 
 
 def train(
@@ -213,7 +214,7 @@ class _GrowingPasses(_Passes):
     def visit(self, shuffle_seeds: Sequence[int]) -> int:
         order, growing, program = self.order, self.ready.growing, self.ready.program
         with order.programs.configuration_errors():
-            growing.load(self.configurations[0], self._parts, order.listen)
+            growing.load(self.configurations[0], self._parts, order.memory_mb, order.listen)
             self._scores = growing.visit(shuffle_seeds[0], self._before, order.listen)
         self._before = None
         self._count()

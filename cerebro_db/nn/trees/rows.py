@@ -16,7 +16,6 @@ from cerebro_db.nn.trees.losses import Loss, loss_of
 from cerebro_db.nn.trees.model import TreeModel
 
 AT_ONCE = 8192  # rows
-MOST_VALUES = 1 << 27  # of all rows; of more rows some are left out
 PARTS = 5  # of the rows: codes of the rows of each part follow from the rows of the others
 Part = tuple[Dataset, "Array | None"]  # with the places of its rows; None: all
 
@@ -42,7 +41,6 @@ def read(
     program: Any, model: TreeModel, configuration: dict[str, Any], parts: Sequence[Part], listen: Callable[[], None]
 ) -> TreeRows:
     """The rows of the parts, one part after the other.  Before the first tree, the codes are put into the model."""
-    parts = _as_many_as_fit(parts, model.width)
     found = [_outputs(program, slab) for slab in _slabs(parts)]
     outputs = np.concatenate([target for target, _ in found])
     weights = np.concatenate([weight for _, weight in found]).astype(np.float64)
@@ -53,10 +51,10 @@ def read(
     return TreeRows(binned(features), targets, weights / weights.mean(), loss, model.codes())
 
 
-def _as_many_as_fit(parts: Sequence[Part], width: int) -> Sequence[Part]:
-    """All rows; or as many, at equal distances, as there is memory for."""
+def limited(parts: Sequence[Part], width: int, values: int) -> Sequence[Part]:
+    """All rows; or some at equal distances, if all of them have more values than so many."""
     rows = sum(_count(part) for part in parts)
-    most = max(1, MOST_VALUES // max(1, width))
+    most = max(1, values // max(1, width))
     if rows <= most:
         return parts
     found = []
