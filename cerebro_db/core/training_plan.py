@@ -163,7 +163,7 @@ def usual_architectures(layout: Layout) -> tuple[str, ...]:
         return OF_WINDOWS
     if any(map(beginnings.is_surely_image, layout.inputs)):
         return OF_IMAGES
-    return (ARCHITECTURE, trees.KIND) if trees.fits(layout) else (ARCHITECTURE,)
+    return (ARCHITECTURE, trees.KIND) if trees.pays(layout) else (ARCHITECTURE,)
 
 
 def _epoch_seconds(layout: Layout, rows: int, segments: int) -> float:

@@ -14,7 +14,16 @@ from hypothesis.extra import numpy as arrays
 
 from cerebro_db.core.errors import ConfigurationFailed
 from cerebro_db.nn.trees.bins import MOST_BINS, binned
-from cerebro_db.nn.trees.growing import PENALTY, grown, leaves_of
+from cerebro_db.nn.trees.growing import (
+    FEWEST_ROWS,
+    MOST_FEATURES,
+    MOST_SUMMED,
+    PENALTY,
+    Sample,
+    grown,
+    leaves_of,
+    sampled,
+)
 from cerebro_db.nn.trees.losses import Distances, SeveralClasses, TwoClasses, loss_of
 from cerebro_db.nn.trees.rows import limited
 
@@ -48,7 +57,7 @@ def test_each_question_is_the_best_one(scores: int, curved: int) -> None:
     random = np.random.default_rng(scores)
     rows = binned(random.integers(0, 6, (60, 3)).astype("float32"))
     gradients, curvatures = random.normal(size=(60, scores)), random.uniform(0.1, 1, (60, curved))
-    tree = grown(rows, gradients, curvatures, 3, np.arange(60))
+    tree = grown(rows, gradients, curvatures, 3, Sample(np.arange(60), np.arange(3)))
     nodes = np.zeros(60, int)
     for level in range(3):
 
@@ -71,7 +80,7 @@ def test_each_question_is_the_best_one(scores: int, curved: int) -> None:
 
 def test_rows_that_are_all_alike_have_no_question() -> None:
     rows = binned(np.ones((10, 2), "float32"))
-    tree = grown(rows, np.ones((10, 1)), np.ones((10, 1)), 2, np.arange(10))
+    tree = grown(rows, np.ones((10, 1)), np.ones((10, 1)), 2, Sample(np.arange(10), np.arange(2)))
     np.testing.assert_array_equal(leaves_of(rows, tree), leaves_of(rows, tree)[0])
     assert tree.leaves[leaves_of(rows, tree)[0], 0] == pytest.approx(-10 / (10 + PENALTY))
 
@@ -131,7 +140,7 @@ def test_boosting_learns_what_no_single_question_tells() -> None:
     wanted = np.logical_xor(corners[:, 0], corners[:, 1])[:, None].astype(float)
     rows, scores, loss = binned(corners), np.zeros((100, 1)), TwoClasses()
     for _ in range(60):
-        tree = grown(rows, *loss.slopes(wanted, scores), 2, np.arange(100))
+        tree = grown(rows, *loss.slopes(wanted, scores), 2, Sample(np.arange(100), np.arange(2)))
         scores = scores + 0.3 * tree.leaves[leaves_of(rows, tree)]
     assert logistic(wanted, scores).mean() < 0.05
 
@@ -143,3 +152,22 @@ def test_as_many_rows_are_read_as_there_is_memory_for() -> None:
     assert len(first) + len(second) == 100 and len(second) == 10
     assert 0 <= min(first) < max(first) < 900 and 100 <= min(second) < max(second) < 200
     assert len(np.unique(first)) == len(first)
+
+
+def test_of_many_rows_and_features_a_tree_is_chosen_by_some() -> None:
+    few, wide, many = (sampled(np.random.default_rng(1), *size) for size in ((9, 3, 2), (10**5, 900, 2), (10**6, 5, 2)))
+    assert list(few.features) == [0, 1, 2] and 1 < len(few.rows) < 9
+    assert len(np.unique(wide.features)) == MOST_FEATURES and max(wide.features) < 900
+    assert abs(len(wide.rows) - max(FEWEST_ROWS, MOST_SUMMED / MOST_FEATURES / 2)) < 1000
+    assert abs(len(many.rows) - MOST_SUMMED / 10) < 4000
+    assert list(sampled(np.random.default_rng(1), 1, 1, 2).rows) == [0]
+
+
+def test_a_question_is_about_one_of_the_sampled_features() -> None:
+    random = np.random.default_rng(3)
+    rows, wanted = binned(random.normal(size=(200, 6)).astype("float32")), random.normal(size=(200, 1))
+    tree = grown(rows, wanted, np.ones((200, 1)), 4, Sample(np.arange(0, 200, 2), np.array([1, 4])))
+    assert {*tree.features} <= {1, 4}
+    assert all(
+        one in rows.edges[feature] for feature, one in zip(tree.features, np.asarray(tree.thresholds, "float32"))
+    )

@@ -39,7 +39,7 @@ PARAMETERS: dict[str, dict[str, tuple[float, float, float]]] = {
                "embedding": EMBEDDING, **OF_ALL},
     "cnn": {"blocks": (2, 1, 20), "filters": (32, 1, 4096), "kernel": (3, 1, 64), "units": (128, 1, 65536),
             "embedding": EMBEDDING, **OF_ALL},
-    trees.KIND: {"rounds": (300, 1, 10_000), "depth": (6, 1, 12), "rate": (0.1, 0.001, 1.0)},
+    trees.KIND: {"rounds": (500, 1, 10_000), "depth": (6, 1, 12), "rate": (0.1, 0.001, 1.0)},
 }  # fmt: skip
 # They decide which layers there are.
 STRUCTURE = ("layers", "blocks", "linear", "embedding", "bins", "group_statistics", "rounds", "depth", "rate")

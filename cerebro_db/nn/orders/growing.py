@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from cerebro_db.nn.trees.bins import Array
-from cerebro_db.nn.trees.growing import Tree, grown, leaves_of
+from cerebro_db.nn.trees.growing import Tree, grown, leaves_of, sampled
 from cerebro_db.nn.trees.model import TreeModel
 from cerebro_db.nn.trees.rows import Part, TreeRows, limited, read
 
 ROUNDS = 20  # trees of a visit
-SHARE = 0.8  # of the rows, by which the questions of a tree are chosen
 MOST_KEPT = 8  # models whose scores are kept
 MOST_VALUES = 1 << 27  # of the features of all rows; of more rows some are left out
 BYTES = 8  # that one of them takes while they are sorted into bins
@@ -76,9 +75,9 @@ class Growing:
         rows = self.rows
         gradients, curvatures = rows.loss.slopes(rows.targets, scores if start is None else scores + start)
         each = rows.weights[:, None]
-        chosen = np.flatnonzero(random.random(rows.count) < SHARE)
-        chosen = chosen if len(chosen) > 1 else np.arange(rows.count)
-        tree = grown(rows.binned, each * gradients, each * curvatures, self.model.depth, chosen)
+        columns = gradients.shape[1] + curvatures.shape[1]
+        sample = sampled(random, rows.count, len(rows.binned.edges), columns)
+        tree = grown(rows.binned, each * gradients, each * curvatures, self.model.depth, sample)
         leaves = tree.leaves if start is None else tree.leaves + start / self.model.rate
         return replace(tree, leaves=leaves.astype(np.float32))
 

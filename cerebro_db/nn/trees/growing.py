@@ -14,6 +14,9 @@ from cerebro_db.nn.trees.bins import Array, BinnedRows
 
 PENALTY = 3.0  # of large leaves (l2), as in CatBoost
 AT_ONCE = 1 << 20  # values that are summed up in one call
+SHARE = 0.8  # of the rows, by which the questions of a tree are chosen
+MOST_FEATURES = 128  # about which a tree may ask
+MOST_SUMMED, FEWEST_ROWS = 1 << 22, 10_000  # numbers in each level; and rows, if that many are there
 
 
 @dataclass(frozen=True)
@@ -23,13 +26,28 @@ class Tree:
     leaves: Array  # (2^depth, scores): the first question is the lowest bit of a leaf's number
 
 
-def grown(rows: BinnedRows, gradients: Array, curvatures: Array, depth: int, chosen: Array) -> Tree:
+@dataclass(frozen=True)
+class Sample:
+    """By what the questions of a tree are chosen.  Its leaves follow from all rows."""
+
+    rows: Array
+    features: Array
+
+
+def sampled(random: np.random.Generator, rows: int, features: int, columns: int) -> Sample:
+    """``columns``: numbers of each row that are summed up."""
+    some = np.arange(features) if features <= MOST_FEATURES else random.permutation(features)[:MOST_FEATURES]
+    most = max(FEWEST_ROWS, MOST_SUMMED // (len(some) * columns))
+    chosen = np.flatnonzero(random.random(rows) < min(SHARE, most / rows))
+    return Sample(chosen if len(chosen) > 1 else np.arange(rows), np.sort(some))
+
+
+def grown(rows: BinnedRows, gradients: Array, curvatures: Array, depth: int, sample: Sample) -> Tree:
     """A tree whose leaves lessen a loss.
 
     ``gradients`` and ``curvatures``: of the loss by each score of each row, or with one curvature for all scores.
-    ``chosen``: the rows by which the questions are chosen; the leaves follow from all rows.
     """
-    questions = _questions(rows, gradients[chosen], curvatures[chosen], depth, chosen)
+    questions = _questions(rows, gradients[sample.rows], curvatures[sample.rows], depth, sample)
     tree = Tree([feature for feature, _ in questions], [threshold for _, threshold in questions], np.empty(0))
     places, count = leaves_of(rows, tree), 1 << depth
     steepness = np.stack([np.bincount(places, one, count) for one in gradients.T], 1)
@@ -46,12 +64,13 @@ def leaves_of(rows: BinnedRows, tree: Tree) -> Array:
 
 
 def _questions(
-    rows: BinnedRows, gradients: Array, curvatures: Array, depth: int, chosen: Array
+    rows: BinnedRows, gradients: Array, curvatures: Array, depth: int, sample: Sample
 ) -> list[tuple[int, float]]:
-    bins, width, scores = rows.bins[:, chosen], rows.most_bins, gradients.shape[1]
+    edges = [rows.edges[feature] for feature in sample.features]
+    bins, width, scores = rows.bins[np.ix_(sample.features, sample.rows)], rows.most_bins, gradients.shape[1]
     counted = np.concatenate([gradients, curvatures], 1)
-    possible = np.arange(width) < np.array([[len(edges)] for edges in rows.edges])
-    nodes, found = np.zeros(len(chosen), np.int64), []
+    possible = np.arange(width) < np.array([[len(one)] for one in edges])
+    nodes, found = np.zeros(len(sample.rows), np.int64), []
     sums = _sums(bins, nodes, counted, 1, width)
     for level in range(depth):
         below = np.cumsum(sums, axis=3)
@@ -60,7 +79,7 @@ def _questions(
         feature, edge = divmod(int(np.argmax(np.where(possible, gain, -np.inf))), width)
         if not possible[feature, edge]:  # all values of all features are equal
             return [(0, 0.0)] * depth
-        found.append((feature, float(rows.edges[feature][edge])))
+        found.append((int(sample.features[feature]), float(edges[feature][edge])))
         answers = bins[feature] > edge
         if level < depth - 1:
             is_larger = 2 * np.count_nonzero(answers) > len(answers)

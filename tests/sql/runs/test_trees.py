@@ -137,3 +137,54 @@ def test_what_is_refused(people: Lab, configuration: dict[str, Any], said: str) 
         assert said in str(error)
     else:
         assert said in people.value("SELECT string_agg(reason, '') FROM leaderboard WHERE run = %s", run)
+
+
+def test_train_tries_networks_and_trees(people: Lab) -> None:
+    run = people.value(
+        "SELECT train('people', 'tried', 'amount', epochs => 3, max_configurations => 3, inputs => 'a, b, city',"
+        " options => %s)",
+        json.dumps({"seed": 2}),
+    )
+    kinds = people("SELECT architecture, min(configuration) FROM leaderboard WHERE run = %s GROUP BY 1 ORDER BY 1", run)
+    assert kinds == [("mlp", 1), ("trees", 2)]
+
+
+def test_an_ensemble_of_both_predicts_and_is_trained_again(people: Lab) -> None:
+    people("CREATE TABLE growing AS SELECT id, a, b, city, amount FROM people WHERE id <= 1000")
+    both = json.dumps([{"architecture": "mlp", "learning_rate": 0.01}, {"architecture": "trees"}])
+    people("SELECT fit('growing', 'both', %s, 'amount', epochs => 4, evaluate_every => 1)", both)
+    people.told()
+    people("SELECT ensemble('both', 'joined', all_join => true)")
+    assert any("(mlp and trees)" in one or "(trees and mlp)" in one for one in people.told())
+    (off,) = people(
+        "SELECT max(abs(j.value - (m.value + t.value) / 2)) FROM predict('joined', 'growing', 'id') j"
+        " JOIN predict('both', 'growing', 'id', 1) m USING (key_value)"
+        " JOIN predict('both', 'growing', 'id', 2) t USING (key_value)"
+    )[0]
+    assert off < 1e-4
+    people("SELECT register('amounts', 'joined', alias => 'production')")
+    people("INSERT INTO growing SELECT id, a, b, city, amount FROM people WHERE id > 1000")
+    ((version, runs),) = people("SELECT version, run FROM retrain('amounts')")
+    kinds = people("SELECT DISTINCT architecture FROM leaderboard WHERE run = %s ORDER BY 1", runs)
+    assert version == 2 and kinds == [("mlp",), ("trees",)]
+
+
+def test_groups_and_folds(people: Lab) -> None:
+    """The model of a group grows from the rows of the group, wherever they lie."""
+    people("SELECT pack('people', 'by_city', 'answer', inputs => 'a, b', group_by => 'city', segments => 2)")
+    run = fit(people, "by_city", "of_cities", TREES[:1], epochs=1)
+    hops = people(
+        "SELECT m.group_rows, h.rows FROM hop h JOIN model m USING (run, model) WHERE run = %s AND group_number > 0",
+        run,
+    )
+    assert len(hops) == 4 and all(rows <= of_group for of_group, rows in hops)
+    people("SELECT pack('people', 'folded', 'answer', inputs => 'a, b, city', folds => 3, segments => 2)")
+    run = fit(people, "folded", "of_folds", TREES[:1], epochs=1)
+    rows = people(
+        "SELECT r.rows_per_epoch, m.fold, m.fold_rows, h.rows FROM hop h JOIN model m USING (run, model)"
+        " JOIN run r USING (run) WHERE run = %s ORDER BY m.fold NULLS FIRST",
+        run,
+    )
+    assert [fold for _, fold, _, _ in rows] == [None, 1, 2, 3]
+    for whole, fold, of_fold, trained in rows:
+        assert trained == whole - (of_fold if fold is not None else 0)

@@ -34,7 +34,7 @@ QUERY_EXAMPLE = (
 OF_WRONG_QUERIES = ("42", "22", "0A")  # classes of SQLSTATE
 UNNAMED = "?column?"
 MOST = 10_000
-OF_STEPS = {*flat.OF_OPTIMIZERS, "optimizer", "batch_size", flat.PASSES, "steps_per_epoch", "shuffle"}
+OF_STEPS = flat.OF_OPTIMIZERS
 OF_SELECTION = {"mst_key", "model_id", "compile_params", "fit_params"}
 
 
@@ -135,7 +135,7 @@ def checked(db: Database, given: dict[str, Any], where: str, named: dict[str, Na
 
 
 def _require_no_steps(given: Mapping[str, Any], where: str) -> None:
-    """An error for what only an optimizer and its steps have."""
+    """An error for what only the steps of an optimizer have."""
     for name in given:
         if name in OF_STEPS:
             raise InvalidArgument(
@@ -164,6 +164,8 @@ def built(one: Listed, layout: Layout | None, segments: int, objective: str | No
         defaults = training_plan.defaults(layout, layout.rows, segments, objective)
     else:
         defaults = _of_unknown_rows(one)
+    if sources.is_grown(source):
+        defaults = {name: value for name, value in defaults.items() if name not in OF_STEPS}
     given = training_plan.completed(one.given, defaults)
     parts = flat.parts(given, sources.parameters(source), one.where)
     try:
