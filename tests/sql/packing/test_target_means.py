@@ -162,8 +162,9 @@ def test_the_same_row_gives_the_same_prediction_everywhere(shops: Lab) -> None:
         "SELECT 'cost_of(' || array_to_string(proargnames[1:2], ', ') || ')' FROM pg_proc WHERE proname = 'cost_of'"
     )
     told = dict(shops("SELECT key_value::int, value FROM predict('costs', 'TABLE later', key => 'id')"))
-    called = dict(shops("SELECT id, cost_of(x, town) FROM later"))
-    assert len(told) == 60 and told == pytest.approx(called, rel=1e-5)
+    assert len(told) == 60
+    if not shops.greenplum:  # there, segments cannot run the statements of a predictor
+        assert told == pytest.approx(dict(shops("SELECT id, cost_of(x, town) FROM later")), rel=1e-5)
     assert len({round(one, 3) for one in told.values()}) > 20
     loss = shops.value("SELECT value FROM evaluate('costs', 'TABLE later') WHERE metric = 'rmse'")
     actual = dict(shops("SELECT id, y FROM later"))
