@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from cerebro_db.core.errors import ConfigurationFailed
+from cerebro_db.nn.trees import growing
 from cerebro_db.nn.trees.bins import MOST_BINS, binned
 from cerebro_db.nn.trees.growing import PENALTY, grown, leaves_of
 from cerebro_db.nn.trees.losses import Distances, SeveralClasses, TwoClasses, loss_of
@@ -41,8 +42,11 @@ def test_many_values_share_bins() -> None:
 
 
 @pytest.mark.parametrize(("scores", "curved"), [(1, 1), (3, 3), (3, 1)])
-def test_each_question_is_the_best_one(scores: int, curved: int) -> None:
-    """The same as by trying all of them, in each level."""
+@pytest.mark.parametrize("most", [1 << 25, 30, 1])
+def test_each_question_is_the_best_one(scores: int, curved: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same as by trying all of them, in each level; also if there is no room for the sums of all features."""
+    monkeypatch.setattr(growing, "MOST_SUMS", most)
+    monkeypatch.setattr(growing, "GAINS_AT_ONCE", most)
     random = np.random.default_rng(scores)
     rows = binned(random.integers(0, 6, (60, 3)).astype("float32"))
     gradients, curvatures = random.normal(size=(60, scores)), random.uniform(0.1, 1, (60, curved))
