@@ -38,8 +38,9 @@ class TreeModel:
 
     @property
     def count(self) -> int:
-        """How many trees there are."""
-        return int(self._value(self._program.model.optimizer.iterations))
+        """How many trees there are: each asks questions.  Weights alone tell it, as a warm start may have no more."""
+        questions = self._value(self._questions.kernel).any(axis=0).reshape(self.most, self.depth)
+        return int(questions.any(axis=1).sum())
 
     def trees(self) -> Iterator[Tree]:
         kernel, bias = self._value(self._questions.kernel), self._value(self._questions.bias)
@@ -64,7 +65,6 @@ class TreeModel:
             (self._questions.bias, bias),
             (self._leaves.embeddings, leaves),
             (self._numbers.kernel, bits),
-            (self._program.model.optimizer.iterations, np.asarray(before + len(found))),
         ):
             self._put(variable, value)
 
