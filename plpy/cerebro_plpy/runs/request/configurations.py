@@ -34,7 +34,6 @@ QUERY_EXAMPLE = (
 OF_WRONG_QUERIES = ("42", "22", "0A")  # classes of SQLSTATE
 UNNAMED = "?column?"
 MOST = 10_000
-OF_STEPS = {*flat.OF_OPTIMIZERS, "optimizer", "batch_size", flat.PASSES, "steps_per_epoch", "shuffle"}
 OF_SELECTION = {"mst_key", "model_id", "compile_params", "fit_params"}
 
 
@@ -137,7 +136,7 @@ def checked(db: Database, given: dict[str, Any], where: str, named: dict[str, Na
 def _require_no_steps(given: Mapping[str, Any], where: str) -> None:
     """An error for what only an optimizer and its steps have."""
     for name in given:
-        if name in OF_STEPS:
+        if name in flat.OF_STEPS:
             raise InvalidArgument(
                 f"{where}: trees have no {name}.",
                 hint="They have rounds (how many trees), depth and rate (how much each tree counts).",
