@@ -31,7 +31,7 @@ FEATURES, QUESTIONS, NUMBERS, LEAVES, CODES = (
 )
 SCORES = "tree_scores"
 _LEAVES = re.compile(f"{LEAVES}_[0-9]+")
-STEEP = 1e30  # a difference from a threshold becomes 0 or 1
+STEEP = 3e38  # every difference from a threshold becomes 0 or 1, also the smallest one that float32 has
 MOST_FEATURES = 4096
 MOST_LEAVES = 1 << 22  # numbers in the leaves of a model
 WIDEST_CODE = 8  # numbers that a category or a word becomes: of so many classes
@@ -52,6 +52,11 @@ def fits(layout: Layout) -> bool:
     """Whether trees can read such columns, and predict such a target."""
     outputs, flat = layout.outputs, len(layout.outputs) == 1 and len(layout.outputs[0].shape) == 1
     return layout.windows is None and flat and _count(layout.inputs, outputs) <= MOST_FEATURES
+
+
+def work(layout: Layout, depth: int) -> int:
+    """How much there is to add up for a tree, whatever the rows: of each feature and score, in each node."""
+    return _count(layout.inputs, layout.outputs) * scores_of(layout.outputs[0]) << depth
 
 
 def body(graph: Graph, inputs: Sequence[tuple[Variable, str]], outputs: Sequence[Variable], chosen: Json) -> str:
