@@ -52,6 +52,7 @@ OF_IMAGES = ("cnn",)  # and where rows have images
 UNITS = (128, 256)
 DROPOUT = (0.1, 0.3)
 DEPTHS = (6, 4, 8)  # of trees
+MOST_WORK = 1 << 16  # of trees that train tries: a visit takes 10 s or so, however few the rows are
 BINS = (16,)  # of each number; a choice by the rows for validation between these and none was no better
 RATES = (0.0005, 0.01)  # learning rates
 FEW_ROWS = 1000  # a model soon knows them by heart
@@ -129,15 +130,9 @@ def planned(
     space = {
         **_parameters(layout, rows, seconds, wishes.architectures),
         **defaults(layout, rows, segments, wishes.objective),
+        **_of_steps(rows, wishes.architectures),
+        **(wishes.space or {}),
     }
-    space["learning_rate"] = {"log_uniform": list(RATES_OF_FEW_ROWS if rows <= FEW_ROWS else RATES)}
-    space["weight_decay"] = {"log_uniform": [0.0001, 0.1]}
-    space["batch_size"] = {"choice": _batch_sizes(rows)}
-    stepping = [label for label, one in wishes.architectures.items() if not sources.is_grown(one)]
-    if 0 < len(stepping) < len(wishes.architectures):
-        for name in ("learning_rate", "weight_decay", "batch_size"):
-            space[name]["when"] = {flat.ARCHITECTURE: stepping}
-    space.update(wishes.space or {})
     method: Any = {"name": METHOD, "min_epochs": min(FIRST_RUNG, epochs)}
     if layout.folds:
         method = METHOD_WITH_FOLDS
@@ -157,13 +152,29 @@ def planned(
     )
 
 
+def _of_steps(rows: int, architectures: Mapping[Any, Source]) -> Json:
+    """The space of what an optimizer has, for the architectures that one trains."""
+    stepping = [label for label, one in architectures.items() if not sources.is_grown(one)]
+    if not stepping:
+        return {}
+    space: Json = {
+        "learning_rate": {"log_uniform": list(RATES_OF_FEW_ROWS if rows <= FEW_ROWS else RATES)},
+        "weight_decay": {"log_uniform": [0.0001, 0.1]},
+        "batch_size": {"choice": _batch_sizes(rows)},
+    }
+    if len(stepping) < len(architectures):
+        for one in space.values():
+            one["when"] = {flat.ARCHITECTURE: stepping}
+    return space
+
+
 def usual_architectures(layout: Layout) -> tuple[str, ...]:
     """The architectures that train tries unless the user names others."""
     if layout.windows is not None:
         return OF_WINDOWS
     if any(map(beginnings.is_surely_image, layout.inputs)):
         return OF_IMAGES
-    return (ARCHITECTURE, trees.KIND) if trees.pays(layout) else (ARCHITECTURE,)
+    return (ARCHITECTURE, trees.KIND) if trees.fits(layout) and _depths(layout) else (ARCHITECTURE,)
 
 
 def _epoch_seconds(layout: Layout, rows: int, segments: int) -> float:
@@ -248,8 +259,8 @@ def _parameters(layout: Layout, rows: int, seconds: float | None, architectures:
         values["bins"] = BINS
     known = sources.parameters(architectures[mlp]) if mlp is not None else set()
     found: Json = {}
-    if any(map(sources.is_grown, architectures.values())):
-        found["depth"] = {"choice": list(DEPTHS)}
+    if any(sources.is_grown(one) and "depth" in sources.parameters(one) for one in architectures.values()):
+        found["depth"] = {"choice": _depths(layout) or [min(DEPTHS)]}
     for name, of_one in values.items():
         if name not in known:
             continue
@@ -259,6 +270,11 @@ def _parameters(layout: Layout, rows: int, seconds: float | None, architectures:
         else:
             found[name] = {"choice": tried} if len(tried) > 1 else tried[0]
     return found
+
+
+def _depths(layout: Layout) -> list[int]:
+    """The depths that trees try: those whose visits are short enough for a budget."""
+    return [depth for depth in DEPTHS if trees.work(layout, depth) <= MOST_WORK]
 
 
 def _batch_sizes(rows: int) -> list[int]:

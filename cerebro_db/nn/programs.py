@@ -10,6 +10,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from cerebro_db.core.architecture import trees
 from cerebro_db.core.errors import (
     CerebroError,
     ConfigurationFailed,
@@ -136,7 +137,7 @@ class Programs:
 
     def _by_batch_size(self, key: str, configuration: Json, layout: Json | None, *, to_train: bool = True) -> str:
         """The key of a program; how a model is cut depends on the size of its batches."""
-        if self._cutting is None:
+        if self._cutting is None or trees.are_grown(configuration["architecture"]):  # all their features at once
             return key
         with self.configuration_errors():
             if not self._cutting.cuts(configuration, layout, to_train):

@@ -31,6 +31,7 @@ class Simulation:
     objective: Objective = Objective()
     seconds: float | None = None  # after which no epoch begins; a budget
     epoch_seconds: Callable[[float], float] = lambda now: 1.0  # the mean of an epoch that begins now
+    architecture: dict[str, Any] = field(default_factory=dict)  # of all models, as JSON of Keras
 
     def __post_init__(self) -> None:
         self.history = History(self.objective)
@@ -118,7 +119,7 @@ class Simulation:
             if own
             else {}
         )
-        self.history.begins(model, {**told, "chosen": point})
+        self.history.begins(model, {**told, "architecture": self.architecture, "chosen": point})
         self.waiting.append(model)
 
     def _propose(self) -> None:

@@ -103,7 +103,7 @@ def test_windows_are_read_by_all_kinds_but_cnn_and_trees(kind: str, inputs: list
         building.architecture("cnn", packed, None, "test")
     with pytest.raises(BadData, match="trees read rows, and these are windows of rows"):
         building.architecture("trees", packed, None, "test")
-    assert not trees.pays(packed)
+    assert not trees.fits(packed)
 
 
 def test_a_transformer_does_not_compare_too_many_tokens() -> None:

@@ -10,6 +10,7 @@ from fakes import Clock
 from simulated_search import Simulation
 from test_search_methods import SPACE, search
 
+from cerebro_db.core.architecture import trees
 from cerebro_db.core.parameters import params
 from cerebro_db.core.scheduling import orchestrator
 from cerebro_db.core.scheduling.plan import Evaluate, ModelPlan, Plan, Train
@@ -284,3 +285,21 @@ def test_a_small_space_has_no_point_twice() -> None:
     done = paced(BUDGET, 0.1, given={"space": small})
     rates = [done.history.configuration(model)["chosen"]["learning_rate"] for model in originals(done)]
     assert sorted(rates) == [0.001, 0.01, 0.1]
+
+
+TREES = {"config": {"layers": [{"class_name": "Embedding", "name": f"{trees.LEAVES}_1"}]}}
+
+
+@pytest.mark.parametrize("seconds", [BUDGET, 20.0, None])
+def test_trees_go_on_until_they_are_complete_and_have_no_learning_rate(seconds: float | None) -> None:
+    """Their loss stays what it is once all trees are there; then they end, and no copy of them begins."""
+
+    def of_trees(point: dict[str, Any], epochs: int) -> float:
+        return 1 / (1 + min(epochs, 9)) + point["learning_rate"] / 10
+
+    done = paced(seconds, 0.5, loss=of_trees, architecture=TREES)
+    assert max(done.trained.values()) == 10 and "has all its trees" in [one.reason for one in done.decisions]
+    for model in done.history.models:
+        parent = done.history.parent(model)
+        if parent is not None:  # it had waited
+            assert rate(done, model) == rate(done, parent) and len(done.history.epochs(parent)) < 9

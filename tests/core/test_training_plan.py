@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_building import CODES, IMAGE, KIND, NUMBERS, OLD_NUMBERS, PRICE, TEXT, VECTOR, layout
+from test_building import CODES, IMAGE, KIND, NUMBERS, OLD_NUMBERS, PRICE, TEXT, VECTOR, layout, variable
 
 from cerebro_db.core import training_plan
 from cerebro_db.core.architecture import keras_json
 from cerebro_db.core.architecture.sources import Kind
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.packing.layout import Variable
+from cerebro_db.core.packing.preparation import AsIs, OneHot
 from cerebro_db.core.parameters import params
 from cerebro_db.core.parameters.reported import reported
 from cerebro_db.core.search.spaces import flat_space, read_space
+from cerebro_db.core.sql_types import SqlType
 from cerebro_db.core.training_plan import TrainingPlan, Wishes
 
 
@@ -141,3 +143,27 @@ def test_an_objective_must_fit_the_target(output: Any, objective: str, says: str
         plan(1000, 600, output, objective=objective)
     assert error.value.hint
     assert plan(1000, 600, PRICE, objective="val_r2").objective == "val_r2"
+
+
+def test_trees_try_what_an_optimizer_has_not() -> None:
+    alone = plan(architectures={"trees": {}}).space
+    assert "depth" in alone and not {"learning_rate", "batch_size"} & {
+        name for name, one in alone.items() if isinstance(one, dict)
+    }
+    assert "depth" not in plan(architectures={"trees": {"depth": 3}}).space
+    both = plan(architectures={"trees": {}, "mlp": {}}).space
+    assert both["learning_rate"]["when"] == {"architecture": ["mlp"]}
+
+
+def test_trees_of_many_classes_and_columns_are_shallow_or_not_tried() -> None:
+    def of(columns: int, classes: int) -> tuple[bool, Any]:
+        kind = variable("kind", OneHot(SqlType("text"), tuple(map(str, range(classes)))), (classes,), "int16")
+        found = layout([variable("numbers", AsIs(), (columns,))], kind)
+        made = Wishes({"trees": Kind("trees", {}, "test", found)})
+        space = training_plan.planned(found, 1000, 2, 600, True, made).space
+        return "trees" in training_plan.usual_architectures(found), space["depth"]["choice"]
+
+    assert of(100, 2) == (True, [6, 4, 8])
+    assert of(100, 10) == (True, [6, 4])
+    assert of(40, 100) == (True, [4])
+    assert of(50, 100) == (False, [4])

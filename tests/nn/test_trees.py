@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from cerebro_db.core.architecture import building
 from cerebro_db.core.errors import ConfigurationFailed
+from cerebro_db.nn.trees import growing
 from cerebro_db.nn.trees.bins import MOST_BINS, binned
 from cerebro_db.nn.trees.growing import (
     FEWEST_ROWS,
@@ -25,7 +28,10 @@ from cerebro_db.nn.trees.growing import (
     sampled,
 )
 from cerebro_db.nn.trees.losses import Distances, SeveralClasses, TwoClasses, loss_of
+from cerebro_db.nn.trees.model import TreeModel
 from cerebro_db.nn.trees.rows import limited
+from tests.core.test_building import NUMBERS as NUMBERS_OF_ROWS
+from tests.core.test_building import PRICE, layout
 
 NUMBERS = st.floats(-1e6, 1e6, width=32)
 
@@ -52,8 +58,11 @@ def test_many_values_share_bins() -> None:
 
 
 @pytest.mark.parametrize(("scores", "curved"), [(1, 1), (3, 3), (3, 1)])
-def test_each_question_is_the_best_one(scores: int, curved: int) -> None:
-    """The same as by trying all of them, in each level."""
+@pytest.mark.parametrize("most", [1 << 25, 30, 1])
+def test_each_question_is_the_best_one(scores: int, curved: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same as by trying all of them, in each level; also if there is no room for the sums of all features."""
+    monkeypatch.setattr(growing, "MOST_SUMS", most)
+    monkeypatch.setattr(growing, "GAINS_AT_ONCE", most)
     random = np.random.default_rng(scores)
     rows = binned(random.integers(0, 6, (60, 3)).astype("float32"))
     gradients, curvatures = random.normal(size=(60, scores)), random.uniform(0.1, 1, (60, curved))
@@ -171,3 +180,25 @@ def test_a_question_is_about_one_of_the_sampled_features() -> None:
     assert all(
         one in rows.edges[feature] for feature, one in zip(tree.features, np.asarray(tree.thresholds, "float32"))
     )
+
+
+def test_rows_of_no_weight_do_not_say_where_a_median_is() -> None:
+    targets, weights = np.array([[1.0], [2.0], [3.0], [900.0], [901.0]]), np.array([1.0, 1.0, 1.0, 0.0, 0.0])
+    assert list(Distances(0.05, 20.0).start(targets, weights)) == [2.0]
+
+
+@pytest.mark.parametrize("change", [{"units": 31}, {"name": "renamed"}])
+def test_layers_that_are_only_named_like_those_of_trees(change: dict[str, Any]) -> None:
+    import keras
+
+    built = building.architecture("trees", layout([NUMBERS_OF_ROWS], PRICE), {"rounds": 10, "depth": 3}, "test")
+    text = json.dumps(built)
+    if "name" in change:
+        text = text.replace("tree_questions", "renamed")
+    else:
+        text = text.replace('"units": 30', '"units": 33').replace('"target_shape": [10, 3]', '"target_shape": [11, 3]')
+        text = text.replace('"target_shape": [10]', '"target_shape": [11]').replace("72.0]", "72.0, 72.0]")
+    model = keras.Model.from_config(json.loads(text)["config"])
+    with pytest.raises(ConfigurationFailed, match="a layer is named tree_leaves") as error:
+        TreeModel(SimpleNamespace(model=model))
+    assert error.value.hint

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..options import PRECISIONS
-from . import keras_json
+from . import keras_json, trees
 from .graph import measures_group
 from .tables import MODELS, OPERATIONS
 
@@ -25,6 +25,8 @@ def computed_in(model: Node, precision: str) -> Node:
     The output layers get float32, as Keras recommends, so that losses and probabilities are computed in float32.  So do
     layers that bring numbers near 0, or away from it: 16 bits have too few digits for the difference.
     """
+    if trees.are_grown(model):  # numbers of leaves and distances from thresholds need all digits
+        return model
     converted = _model(model, precision, True)
     # Keras ignores a model's own policy when it reads the JSON. nn/models/build.py reads it, for loss scaling.
     return {**converted, "config": _with_policy(converted["config"], precision)}

@@ -31,10 +31,9 @@ FEATURES, QUESTIONS, NUMBERS, LEAVES, CODES = (
 )
 SCORES = "tree_scores"
 _LEAVES = re.compile(f"{LEAVES}_[0-9]+")
-STEEP = 1e30  # a difference from a threshold becomes 0 or 1
+STEEP = 3e38  # every difference from a threshold becomes 0 or 1, also the smallest one that float32 has
 MOST_FEATURES = 4096
 MOST_LEAVES = 1 << 22  # numbers in the leaves of a model
-MOST_USUAL_SCORES = 30  # the time that a tree takes grows with them
 WIDEST_CODE = 8  # numbers that a category or a word becomes: of so many classes
 
 ZEROS: Json = {"module": "keras.initializers", "class_name": "Zeros", "config": {}, "registered_name": None}
@@ -49,11 +48,15 @@ def are_grown(architecture: Any) -> bool:
     )
 
 
-def pays(layout: Layout) -> bool:
-    """Whether trees are worth trying: they can read such columns, and predict such a target in little time."""
+def fits(layout: Layout) -> bool:
+    """Whether trees can read such columns, and predict such a target."""
     outputs, flat = layout.outputs, len(layout.outputs) == 1 and len(layout.outputs[0].shape) == 1
-    few = flat and scores_of(outputs[0]) <= MOST_USUAL_SCORES
-    return layout.windows is None and few and _count(layout.inputs, outputs) <= MOST_FEATURES
+    return layout.windows is None and flat and _count(layout.inputs, outputs) <= MOST_FEATURES
+
+
+def work(layout: Layout, depth: int) -> int:
+    """How much there is to add up for a tree, whatever the rows: of each feature and score, in each node."""
+    return _count(layout.inputs, layout.outputs) * scores_of(layout.outputs[0]) << depth
 
 
 def body(graph: Graph, inputs: Sequence[tuple[Variable, str]], outputs: Sequence[Variable], chosen: Json) -> str:

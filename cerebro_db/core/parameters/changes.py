@@ -57,6 +57,12 @@ def changed(
     return texts
 
 
+def texts(compiled: dict[str, Any], fitted: dict[str, Any]) -> tuple[str, str]:
+    """The texts of the same parameters."""
+    point, fit = _as_points(compiled, fitted, compiled["optimizer"])
+    return writing.compile_text(point), writing.fit_text(fit)
+
+
 def with_rate(compiled: dict[str, Any], fitted: dict[str, Any], rate: float) -> tuple[str, str]:
     """The texts of the same parameters with another learning rate."""
     point, fit = _as_points(compiled, fitted, compiled["optimizer"])

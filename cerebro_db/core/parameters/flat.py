@@ -25,6 +25,7 @@ FROZEN = "frozen"  # a parameter of every architecture
 ARCH_PARAMS, COMPILE, FIT = "arch_params", "compile", "fit"
 OF_FIT = {PASSES if name == "epochs" else name: name for name in FIT_KEYS}  # here -> in Keras
 OF_OPTIMIZERS = ({one for entry in OPTIMIZERS.entries.values() for one in entry.arguments} | {"lr", "decay"}) - {"name"}
+OF_STEPS = {*OF_OPTIMIZERS, "optimizer", "batch_size", PASSES, "steps_per_epoch", "shuffle"}  # that trees have not
 IN_KERAS = {name: key for key, name in OF_FIT.items()}  # in Keras -> here
 LISTS = {"texts", "numbers", "indices", "axes", "thresholds"}  # value types
 WITH_SEVERAL = {"loss", "metrics", "weighted_metrics", "loss_weights", "class_weight"} | {

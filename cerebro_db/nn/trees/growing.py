@@ -17,6 +17,8 @@ AT_ONCE = 1 << 20  # values that are summed up in one call
 SHARE = 0.8  # of the rows, by which the questions of a tree are chosen
 MOST_FEATURES = 128  # about which a tree may ask
 MOST_SUMMED, FEWEST_ROWS = 1 << 22, 10_000  # numbers in each level; and rows, if that many are there
+MOST_SUMS = 1 << 25  # numbers in memory that were summed up; beyond it the features come one after the other
+GAINS_AT_ONCE = 1 << 17  # of these numbers: as many as the cache of a processor has room for
 
 
 @dataclass(frozen=True)
@@ -71,22 +73,38 @@ def _questions(
     counted = np.concatenate([gradients, curvatures], 1)
     possible = np.arange(width) < np.array([[len(one)] for one in edges])
     nodes, found = np.zeros(len(sample.rows), np.int64), []
-    sums = _sums(bins, nodes, counted, 1, width)
+    sums: Array | None = _sums(bins, nodes, counted, 1, width)
     for level in range(depth):
-        below = np.cumsum(sums, axis=3)
-        above = below[:, :, :, -1:] - below
-        gain = sum((half[:, :scores] ** 2 / (half[:, scores:] + PENALTY)).sum(axis=(1, 2)) for half in (below, above))
+        gain = np.empty(possible.shape)
+        size = counted.shape[1] * width << level  # of a feature
+        step = max(1, (GAINS_AT_ONCE if sums is not None else MOST_SUMS) // size)
+        for start in range(0, len(bins), step):
+            some = slice(start, start + step)
+            of_some = _sums(bins[some], nodes, counted, 1 << level, width) if sums is None else sums[some]
+            gain[some] = _gain(of_some, scores)
         feature, edge = divmod(int(np.argmax(np.where(possible, gain, -np.inf))), width)
         if not possible[feature, edge]:  # all values of all features are equal
             return [(0, 0.0)] * depth
         found.append((int(sample.features[feature]), float(edges[feature][edge])))
         answers = bins[feature] > edge
-        if level < depth - 1:
+        if sums is not None and 2 * size * len(bins) > MOST_SUMS:  # then those of all features are not kept
+            sums = None
+        if sums is not None and level < depth - 1:
             is_larger = 2 * np.count_nonzero(answers) > len(answers)
             smaller = np.flatnonzero(answers != is_larger)
             part = _sums(bins[:, smaller], nodes[smaller], counted[smaller], 1 << level, width)
             sums = np.concatenate([part, sums - part] if is_larger else [sums - part, part], 2)
         nodes += answers.astype(np.int64) << level
+    return found
+
+
+def _gain(sums: Array, scores: int) -> Array:
+    """How much each question lessens the loss, in all nodes together: (features, bins)."""
+    below = np.cumsum(sums, axis=3)
+    above = below[:, :, :, -1:] - below
+    found: Array = np.zeros((len(sums), sums.shape[3]))
+    for half in (below, above):
+        found += (half[:, :scores] ** 2 / (half[:, scores:] + PENALTY)).sum(axis=(1, 2))
     return found
 
 

@@ -40,10 +40,16 @@ class Distances(Loss):
 
     def start(self, targets: Array, weights: Array) -> Array:
         found: Array = np.average(targets, axis=0, weights=weights)
-        return found if np.all(np.isinf(self._bend)) else np.median(targets, axis=0)
+        return found if np.all(np.isinf(self._bend)) else np.array([_median(one, weights) for one in targets.T])
 
     def slopes(self, targets: Array, scores: Array) -> tuple[Array, Array]:
         return self._pull * np.clip(scores - targets, -self._bend, self._bend), np.ones((len(scores), 1))
+
+
+def _median(values: Array, weights: Array) -> float:
+    order = np.argsort(values)
+    share = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(share, share[-1] / 2)])
 
 
 class TwoClasses(Loss):

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from cerebro_db.core.architecture import trees
+from cerebro_db.core.errors import ConfigurationFailed
 from cerebro_db.nn.trees.bins import Array, BinnedRows
 from cerebro_db.nn.trees.growing import Tree, leaves_of
 
 PRIOR = 10.0  # rows with the mean of all: a code of few rows is near that mean
+
+
+def _require_trees(layers: Mapping[str, Any]) -> None:
+    """Refuse a model of a user's own whose layers have these names and are not those of trees."""
+    kinds = {trees.QUESTIONS: "Dense", trees.NUMBERS: "Dense", trees.LEAVES: "Embedding", trees.SCORES: "Rescaling"}
+    wrong = [name for name, kind in kinds.items() if type(layers.get(name)).__name__ != kind]
+    if not wrong:
+        questions, leaves = int(layers[trees.QUESTIONS].units), int(layers[trees.LEAVES].input_dim)
+        depth = int(layers[trees.NUMBERS].kernel.shape[0])
+        wrong = [trees.QUESTIONS] if questions % depth or questions // depth << depth != leaves else []
+    if wrong:
+        raise ConfigurationFailed(
+            f"a layer is named {trees.LEAVES}, as the leaves of trees, but {wrong[0]} is not as trees have it",
+            hint="Rename it; or let cerebro.architecture('…', 'trees') make the JSON.",
+        )
 
 
 class TreeModel:
@@ -22,6 +38,7 @@ class TreeModel:
 
         self._program, model = program, program.model
         layers = {layer.name.rpartition("_")[0]: layer for layer in model.layers}
+        _require_trees(layers)
         self._questions, self._numbers = layers[trees.QUESTIONS], layers[trees.NUMBERS]
         self._leaves = layers[trees.LEAVES]
         self._codes = [layer for layer in model.layers if layer.name.rpartition("_")[0] == trees.CODES]
@@ -38,8 +55,9 @@ class TreeModel:
 
     @property
     def count(self) -> int:
-        """How many trees there are."""
-        return int(self._value(self._program.model.optimizer.iterations))
+        """How many trees there are: each asks questions.  Weights alone tell it, as a warm start may have no more."""
+        questions = self._value(self._questions.kernel).any(axis=0).reshape(self.most, self.depth)
+        return int(questions.any(axis=1).sum())
 
     def trees(self) -> Iterator[Tree]:
         kernel, bias = self._value(self._questions.kernel), self._value(self._questions.bias)
@@ -64,7 +82,6 @@ class TreeModel:
             (self._questions.bias, bias),
             (self._leaves.embeddings, leaves),
             (self._numbers.kernel, bits),
-            (self._program.model.optimizer.iterations, np.asarray(before + len(found))),
         ):
             self._put(variable, value)
 

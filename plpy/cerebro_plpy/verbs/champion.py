@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cerebro_db.core import codec
-from cerebro_db.core.architecture import building, ensembles
+from cerebro_db.core.architecture import building, ensembles, trees
 from cerebro_db.core.arguments import PackArguments
 from cerebro_db.core.errors import BadData, InvalidArgument, NotPermitted, Unsupported, WrongState
 from cerebro_db.core.models.member_choice import MemberConfiguration, read_members
@@ -155,7 +155,10 @@ def _configurations(
 
 def configuration_of(db: Database, member: MemberConfiguration, built: Any) -> dict[str, Any]:
     """The configuration of a member, flat.  ``built``: its architecture, with the sizes that the rows gave it."""
-    return _configuration(_architecture(db, member.architecture, built), member.parameters)
+    parameters = member.parameters
+    if trees.are_grown(built):  # on record they have the parameters of an optimizer that trained nothing
+        parameters = {name: one for name, one in parameters.items() if name not in flat.OF_STEPS}
+    return _configuration(_architecture(db, member.architecture, built), parameters)
 
 
 def _architecture(db: Database, name: str | None, built: Any) -> Any:

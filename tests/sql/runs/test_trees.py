@@ -188,3 +188,48 @@ def test_groups_and_folds(people: Lab) -> None:
     assert [fold for _, fold, _, _ in rows] == [None, 1, 2, 3]
     for whole, fold, of_fold, trained in rows:
         assert trained == whole - (of_fold if fold is not None else 0)
+
+
+def losses(lab: Lab, run: int) -> list[Any]:
+    return lab(
+        "SELECT status, training_loss, validation_loss FROM leaderboard WHERE run = %s ORDER BY configuration", run
+    )
+
+
+def test_a_warm_start_from_weights_alone_adds_trees(people: Lab) -> None:
+    """The optimizer's state, which belongs to other metrics, is not there to count them."""
+    trees = {"architecture": "trees", "depth": 4}
+    first = fit(people, "packed_answer", "warm", [trees], epochs=1)
+    more = fit(people, "packed_answer", "warm", [{**trees, "metrics": ["auc"]}], epochs=1, warm_start=True)
+    ((_, before, _),), ((status, after, _),) = losses(people, first), losses(people, more)
+    assert status == "finished" and after < 0.8 * before
+
+
+@pytest.mark.parametrize("option", [{"precision": "mixed_bfloat16"}, {"precision": "mixed_float16"}, {"shard": 2}])
+def test_options_of_networks_change_nothing(people: Lab, classes: int, option: dict[str, Any]) -> None:
+    """Numbers of leaves need all digits, and trees grow from whole models."""
+    run = fit(people, "packed_answer", "otherwise", options={"seed": 5, **option}, replace=True)
+    assert losses(people, run) == losses(people, classes)
+
+
+def test_small_numbers(people: Lab) -> None:
+    people(
+        "CREATE TABLE small AS SELECT id, ARRAY[1e-36 * sin(id), 1e-36 * cos(id)]::real[] AS v,"
+        " CASE WHEN sin(id) > 0 THEN 'up' ELSE 'down' END AS answer FROM generate_series(1, 600) id"
+    )
+    people("SELECT pack('small', 'packed_small', 'answer', inputs => 'v', validation => 0.2)")
+    run = fit(people, "packed_small", "of_small", TREES[:1])
+    assert losses(people, run)[0][2] < 0.1
+
+
+def test_a_search_of_trees_alone_that_is_trained_again(people: Lab) -> None:
+    """It tries nothing that only an optimizer has, ends with all trees, and its best model can be trained again."""
+    run = people.value(
+        "SELECT cerebro.train('people', 'alone', 'answer', inputs => 'a, b, city', architectures => %s,"
+        " max_configurations => 2, budget => '60 s', refit => true, segments => 2)",
+        json.dumps({"trees": {"rounds": 60, "rate": 0.3}}),
+    )
+    chosen = people("SELECT chosen, parent, epochs_done, reason FROM leaderboard WHERE run = %s", run)
+    assert len(chosen) == 2 and all(parent is None and epochs <= 4 for _, parent, epochs, _ in chosen)
+    assert all("learning_rate" not in one and "batch_size" not in one for one, *_ in chosen)
+    assert people.value("SELECT count(*) FROM alone_info WHERE reason LIKE '%%all rows%%'") == 1

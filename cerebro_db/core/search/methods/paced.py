@@ -8,7 +8,8 @@ seconds of an epoch so far and the seconds that are left:
 * Models wait at rungs as under ASHA.  A segment that has nothing else to do lets one of the best go on.
 * A model that has stopped improving ends.
 * In the last part of the budget, or when nothing else is left to do, the best models are *finished*: a copy with the
-  whole best state goes on with a third of the learning rate, then a copy of that one, and so on.
+  whole best state goes on with a third of the learning rate, then a copy of that one, and so on.  Trees have no such
+  rate: they go on until no further tree is better.
 
 A model trains on one segment at a time, so at least as many models train as there are segments.  Where visits are
 short, twice as many keep the segments busy: one is decided about while another trains.
@@ -19,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ...architecture import trees
 from ...parameters import changes
 from ...records import dataclass
 from .. import scores
@@ -66,6 +68,8 @@ class Paced(Policy):
             return self._of_copy(history, model, epoch)
         if self._finishing(history):
             if model in self._best(history):
+                if self._is_grown(history, model) and (flat := self._flat(history, model, epoch, PATIENCE_AT_END)):
+                    return Decision(model, epoch, Verdict.STOP, flat)
                 return self._smaller(history, model, epoch) or Decision(model, epoch, Verdict.CONTINUE)
             reason = f"the time that is left finishes the best {self._lines(history)}, and it is not among them"
             return Decision(model, epoch, Verdict.STOP, reason)
@@ -242,7 +246,7 @@ class Paced(Policy):
 
     def _smaller(self, history: History, model: int, epoch: int) -> Decision | None:
         """A copy of a model goes on in its place, with a smaller learning rate; None: that is not possible."""
-        configuration = self._configuration(history, model)
+        configuration = None if self._is_grown(history, model) else self._configuration(history, model)
         trained = sum(len(history.epochs(one)) for one in self._with_ancestors(history, model))
         if configuration is None or self._ends_soon(history, model) or trained >= self.epochs:
             return None
@@ -250,8 +254,16 @@ class Paced(Policy):
         copy = NewModel(parent=model, configuration=configuration, from_best=True)
         return Decision(model, epoch, Verdict.STOP, reason, (copy,))
 
+    @staticmethod
+    def _is_grown(history: History, model: int) -> bool:
+        return trees.are_grown(history.configuration(model).get("architecture"))
+
     def _configuration(self, history: History, model: int) -> NewConfiguration | None:
         known = history.configuration(model)
+        if self._is_grown(history, model):  # no rate of an optimizer: the copy of a model that waits goes on as it was
+            if self._flat(history, model, len(history.epochs(model)), PATIENCE) or not self.finish:
+                return None
+            return NewConfiguration(*changes.texts(known["compile"], known["fit"]), chosen=known.get("chosen") or {})
         rate = known.get("compile", {}).get("optimizer", {}).get("config", {}).get("learning_rate")
         if not isinstance(rate, (int, float)) or not self.finish:
             return None  # a schedule of its own
@@ -297,6 +309,9 @@ class Paced(Policy):
         """Why a model has stopped improving; empty: it has not."""
         known = [(score, one) for one in range(1, epoch + 1) if (score := history.score(model, one)) is not None]
         best = min(known)[1] if known else 0
+        last = [score for score, one in known if one >= epoch - 1]
+        if len(last) == 2 and last[0] == last[1] and self._is_grown(history, model):
+            return "has all its trees"
         return f"has not improved for {epoch - best} epochs" if epoch - best >= max(patience, best // 2) else ""
 
     def _rungs(self) -> tuple[int, ...]:

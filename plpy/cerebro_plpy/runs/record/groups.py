@@ -42,7 +42,8 @@ def visits_of(
     """
     if home is not None:
         found = _with_rows(source, variant)
-        return (found[home % len(found)],)
+        fold = 0 if variant is None else variant.fold or 0  # the models of folds grow side by side
+        return (found[(home + fold) % len(found)],)
     joint = joint_segments(source, variant) if jointly else ()
     if joint:
         return joint[:1]

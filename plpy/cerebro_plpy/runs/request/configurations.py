@@ -34,7 +34,6 @@ QUERY_EXAMPLE = (
 OF_WRONG_QUERIES = ("42", "22", "0A")  # classes of SQLSTATE
 UNNAMED = "?column?"
 MOST = 10_000
-OF_STEPS = flat.OF_OPTIMIZERS
 OF_SELECTION = {"mst_key", "model_id", "compile_params", "fit_params"}
 
 
@@ -137,7 +136,7 @@ def checked(db: Database, given: dict[str, Any], where: str, named: dict[str, Na
 def _require_no_steps(given: Mapping[str, Any], where: str) -> None:
     """An error for what only the steps of an optimizer have."""
     for name in given:
-        if name in OF_STEPS:
+        if name in flat.OF_STEPS:
             raise InvalidArgument(
                 f"{where}: trees have no {name}.",
                 hint="They have rounds (how many trees), depth and rate (how much each tree counts).",
@@ -165,7 +164,7 @@ def built(one: Listed, layout: Layout | None, segments: int, objective: str | No
     else:
         defaults = _of_unknown_rows(one)
     if sources.is_grown(source):
-        defaults = {name: value for name, value in defaults.items() if name not in OF_STEPS}
+        defaults = {name: value for name, value in defaults.items() if name not in flat.OF_OPTIMIZERS}
     given = training_plan.completed(one.given, defaults)
     parts = flat.parts(given, sources.parameters(source), one.where)
     try:
