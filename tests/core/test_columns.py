@@ -11,6 +11,8 @@ import pytest
 
 from cerebro_db.core import codec
 from cerebro_db.core.errors import BadData, InvalidArgument
+from cerebro_db.core.packing import columns as deciding
+from cerebro_db.core.packing import identifiers
 from cerebro_db.core.packing.columns import Found, Ignored, Wish, decide, family_of, inputs_of, wishes
 from cerebro_db.core.packing.distributions import Bin, Distribution, chosen, edges
 from cerebro_db.core.packing.features import CategoryFeature, DateFeature, Feature, NumberFeature, WordsFeature
@@ -137,6 +139,18 @@ def test_ids_and_length_follow_the_data_in_few_steps() -> None:
     assert words(73, 1900) == words(80, 1990) == (96, 2000)  # a few more words change nothing
     assert words(5000, 10**6) == (200, 20_000)
     assert words(73, 1900, ids=7) == (96, 7) and words(73, 1900, length=9) == (9, 2000)
+
+
+def test_codes_by_name() -> None:
+    codes = "shop_id shopId id Zip zip_code postcode postalCode area.code plz county_fips userid"
+    others = "paid grid area_codes zipper decoded id_count code_length humid children_no date_key index price"
+    assert [name for name in f"{codes} {others}".split() if identifiers.named_as_codes(name)] == codes.split()
+    numbers = [float(1000 + i % 50) for i in range(500)]
+    assert isinstance(became(found("integer", numbers, named_as_codes=True)), CategoryFeature)
+    for name, values, wanted in (("shop_id", 100, True), ("shop_id", 101, False), ("shops", 50, False)):
+        one = found("integer", [float(i % values) for i in range(500)], name=name)
+        assert deciding.values_may_be_codes(one) is wanted
+        assert not deciding.values_may_be_codes(found("double precision", one.numbers.values, name=name))
 
 
 def test_few_numbers_that_others_have_not_are_no_category() -> None:

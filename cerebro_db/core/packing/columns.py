@@ -30,6 +30,7 @@ LENGTHS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 160, 200)
 IDS = (1000, 2000, 4000, 8000, 20_000)
 # A category with more values than this gets means of the targets, if its values have so many rows on average.
 FEW_WITHOUT_MEANS, ROWS_PER_MEAN = 20, 5
+ROWS_PER_CODE = 5  # on average, of whole numbers that are codes by their name
 
 CHOICES = ("number", "category", "date", "words", "pixels", "ignore", *TRANSFORMS)
 ARGUMENTS = {
@@ -130,6 +131,7 @@ class Found:
     repeated: float = 0.0  # share of the words that another text has, too; known of texts that may be titles
     new: float = 0.0  # share of the rows for validation whose value no training row has
     later: bool = False  # the rows for validation are later ones
+    named_as_codes: bool = False  # whole numbers that repeat, and whose name says that they are codes
 
     @property
     def may_identify(self) -> bool:
@@ -149,7 +151,7 @@ class Found:
     def few_numbers(self) -> bool:
         """Whether these are so few whole numbers that they are categories."""
         values = self.numbers.values if self.type in INTEGERS else None
-        return values is not None and len(values) <= FEW_VALUES
+        return values is not None and 0 < len(values) <= FEW_VALUES
 
     @property
     def changes(self) -> bool:
@@ -328,6 +330,20 @@ def may_be_codes(found: Found) -> bool:
     return found.family == "number" and found.few_numbers and not found.refers
 
 
+def values_may_be_codes(found: Found) -> bool:
+    """Whether these are many whole numbers that may be codes, so that each value has to be counted."""
+    if found.type not in INTEGERS or not found.filled or found.few_numbers:
+        return False
+    if found.refers:
+        return found.finite is not None or found.numbers.values is None
+    return not found.is_key and found.identifies is None and identifiers.named_as_codes(found.name) and repeat(found)
+
+
+def repeat(found: Found) -> bool:
+    """Whether the values, or at least their bins, have so many rows that each value can be learned."""
+    return found.groups * ROWS_PER_CODE <= found.filled
+
+
 def may_be_titles(found: Found) -> bool:
     """Whether these are texts of few words with fewer than two rows each; of more rows, codes tell more."""
     few_words = FEW_WORDS <= found.words < MANY_WORDS
@@ -340,8 +356,8 @@ def choice_of(found: Found, wish: Wish) -> str:
 
 
 def _usual(found: Found) -> str:
-    refers = found.family == "number" and found.type in INTEGERS and found.refers
-    if refers or (may_be_codes(found) and not found.changes):
+    codes = found.family == "number" and found.type in INTEGERS and (found.refers or found.named_as_codes)
+    if codes or (may_be_codes(found) and not found.changes):
         return "category"
     many = found.groups > min(MOST_VALUES, found.filled / 2)
     if found.family == "text" and found.words >= MANY_WORDS and many:

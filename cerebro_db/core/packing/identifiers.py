@@ -20,6 +20,11 @@ NEARLY = 20  # numbers identify rows, too, if they coincide less than a 20th as 
 TOGETHER = 500  # rows of a sample that are counted together: how many there are varies by 4 percent
 # Whole words of a name, in snake_case or camelCase.
 _OF_A_KEY = re.compile(r"(^|_)(id|key|uid|uuid|guid|rowid|rownum|rownames?|row_names?|nr|no)$|^(index|idx|row)$")
+# The last word of a name.  Not "no" and "nr", which also count things, and not "key", which may be a date.
+_OF_CODES = re.compile(
+    r"(^|_)(id|uid|code|zip|plz|fips|postcode|(customer|user|client|product|item|shop|store)id)$"
+    r"|(zip|post|postal|pin|area)_?code$"
+)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -55,7 +60,16 @@ def coincide(found: Distribution, scale: float = 1.0) -> float:
 
 
 def named_as_key(name: str) -> bool:
-    return _OF_A_KEY.search(_CAMEL.sub("_", name).lower().replace(" ", "_").replace(".", "_")) is not None
+    return _OF_A_KEY.search(_words_of(name)) is not None
+
+
+def named_as_codes(name: str) -> bool:
+    """Whether a name says that whole numbers only tell things apart, so that their order and distances say nothing."""
+    return _OF_CODES.search(_words_of(name)) is not None
+
+
+def _words_of(name: str) -> str:
+    return _CAMEL.sub("_", name).lower().replace(" ", "_").replace(".", "_")
 
 
 def may_identify(found: Distribution, name: str, rows: int) -> bool:

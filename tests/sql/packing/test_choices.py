@@ -232,6 +232,63 @@ def test_a_window_of_few_numbers_follows_the_same_rule(days: Lab) -> None:
     assert became == {**USUAL, "month": "number"} and set(why) == {"month"}
 
 
+# -- codes -------------------------------------------------------------------------------------------------------
+
+CALLS = """
+CREATE TABLE lines (line integer PRIMARY KEY);
+INSERT INTO lines SELECT 1000 + i FROM generate_series(1, 900) i;
+CREATE TABLE calls AS SELECT i AS id, 5000 + i * 7919 % 300 AS shop_id, 10000 + i * 7919 % 130 * 37 AS "zipCode",
+  i * 7919 % 300 AS tickets, 70000 + i * 7919 % 2000 AS basket_id, 1001 + i * 7919 % 900 AS line,
+  (i * 7919 % 300 * 104729 % 41) + i % 3 AS minutes FROM generate_series(1, 6000) i;
+ALTER TABLE calls ADD PRIMARY KEY (id)
+"""
+
+
+@pytest.fixture(scope="module")
+def calls(lab: Lab) -> Lab:
+    for statement in CALLS.split(";"):
+        lab(statement)
+    if not lab.greenplum:
+        lab("ALTER TABLE calls ADD FOREIGN KEY (line) REFERENCES lines")
+    return lab
+
+
+def test_numbers_that_are_codes_by_their_name_are_categories(calls: Lab) -> None:
+    became, told, _ = packed(calls, "calls", "minutes", inputs='shop_id, "zipCode", tickets, basket_id')
+    assert became == {"shop_id": "category", "zipCode": "category", "tickets": "number", "basket_id": "number"}
+    assert any("means of the target" in line and "shop_id" in line for line in told)
+    parameters = calls.value(
+        "SELECT parameters FROM prepared_columns('packed') WHERE column_name = 'shop_id' AND prepared_as = 'category'"
+    )
+    assert sorted(parameters["values"]) == [str(5000 + place) for place in range(300)]
+    wished, _, _ = packed(calls, "calls", "minutes", inputs="shop_id, tickets", prepare='{"shop_id": "number"}')
+    assert wished == {"shop_id": "number", "tickets": "number"}
+
+
+def test_codes_of_a_large_table_are_counted_in_all_rows(calls: Lab) -> None:
+    """Of other columns, a sample is looked at.  Four hundred of the shops have three rows each."""
+    calls("CREATE TABLE many_calls AS SELECT i AS id, CASE WHEN i % 100 = 0 THEN 300 + i / 100 % 400 ELSE i % 300 END"
+          " AS shop_id, i % 977 AS tickets, i % 41 AS minutes FROM generate_series(1, 120000) i")  # fmt: skip
+    became, _, _ = packed(calls, "many_calls", "minutes", inputs="shop_id, tickets")
+    assert became == {"shop_id": "category", "tickets": "number"}
+    codes = calls.value(
+        "SELECT parameters FROM prepared_columns('packed') WHERE column_name = 'shop_id' AND prepared_as = 'category'"
+    )
+    assert {*codes["values"], *codes["rare"]} == set(
+        map(str, (one for (one,) in calls("SELECT DISTINCT shop_id FROM many_calls")))
+    )
+
+
+def test_each_value_of_a_foreign_key_has_a_code(calls: Lab) -> None:
+    if calls.greenplum:
+        pytest.skip("Greenplum has no foreign keys")
+    packed(calls, "calls", "minutes", inputs="line, tickets")
+    sizes = (
+        "SELECT jsonb_array_length(parameters -> 'values') FROM prepared_columns('packed') WHERE column_name = 'line'"
+    )
+    assert calls.value(sizes + " AND prepared_as = 'category'") == 900
+
+
 # -- texts -------------------------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,7 @@ from .. import copied_rows
 from ..checked_arguments import CheckedColumns, family_of, hash_of_rows
 from ..rows import unusable, variables
 from ..rows.preparation import SourceVariable, applied
-from . import identifying_columns, leaks, new_values, sample, statistics, targets, texts
+from . import codes, identifying_columns, leaks, new_values, sample, statistics, targets, texts
 from .statistics import Looked
 
 
@@ -83,10 +83,12 @@ def prepared(
     some = sample.varied(db, training, total["rows"], statistics.SAMPLE)
     if copies and some is not training:
         some = copied_rows.of_sample(db, some, asked.used, hash_of_rows(db, training))
-    both = statistics.of(db, training, some, looked + goals, total, max(most, deciding.MOST_VALUES))
-    found = both[: len(looked)]
-    outs = _outputs(db, training, asked, goals, both[len(looked) :])
+    most = max(most, deciding.MOST_VALUES)
+    both = statistics.of(db, training, some, looked + goals, total, most)
+    found, of_targets = both[: len(looked)], both[len(looked) :]
+    outs = _outputs(db, training, asked, goals, of_targets)
     identifying_columns.note(db, training, found, asked)
+    found = codes.counted(db, training, looked, found, asked, most)
     if others is not None:
         new_values.note(db, others, later, found, asked)
     texts.note(db, some, total["rows"], found, asked)
@@ -118,7 +120,7 @@ def prepared(
     if not asked.later:  # what a row knows of itself says nothing about a later one that should not be known
         leaks.tell(db, some, [one for one in found if one.name not in ignored], outs, asked)
     key = asked.key or next((name for name, one in ignored.items() if one.identifies), None)
-    return Prepared(ins, outs, key, {one.name: one for one in both}, some, total["rows"])
+    return Prepared(ins, outs, key, {one.name: one for one in [*found, *of_targets]}, some, total["rows"])
 
 
 def _without_shape(db: Database, training: Relation, column: Column, asked: CheckedColumns) -> Ignored:

@@ -51,7 +51,8 @@ def tell(
         column = by_name[one.name]
         family = family_of(column)
         if family is not None and one.filled >= FEWEST_ROWS:
-            looked.append((Looked(column, family, statistics.as_text(family, asked.wish(column))), one))
+            as_text = bool(one.texts) or statistics.as_text(family, asked.wish(column))
+            looked.append((Looked(column, family, as_text), one))
     if not looked:
         return
     rows = sample.of(db, some, max(one.rows for _, one in looked), SAMPLE)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from cerebro_db.core.packing.columns import MANY_WORDS, MOST_VALUES, Found, Wish
@@ -105,6 +106,11 @@ def of(
     others = [one for one in columns if one not in found]
     found.update(zip(others, _grouped(db, source, others, most)))
     return [found[one] for one in columns]
+
+
+def as_texts(db: Database, source: Relation, columns: Sequence[Looked], most: int) -> list[Found]:
+    """What the rows tell about each column, whose values are counted as texts."""
+    return _grouped(db, source, [replace(one, as_text=True) for one in columns], most)
 
 
 def _has_many(looked: Looked, found: Found, most: int) -> bool:
