@@ -269,4 +269,16 @@ def test_trees_are_refused(inputs: list[Variable], outputs: list[Variable], para
 def test_trees_are_known_by_their_layers() -> None:
     assert trees.are_grown(building.architecture("trees", layout(EVERY, KIND), None, "test"))
     assert not trees.are_grown(building.architecture("mlp", layout(EVERY, KIND), None, "test"))
-    assert not any(map(trees.are_grown, (None, "", {}, {"config": {"layers": [3, {"class_name": "Embedding"}]}})))
+    assert not any(
+        map(
+            trees.are_grown,
+            (
+                None,
+                "",
+                {},
+                {"config": [1]},
+                {"config": {"layers": 3}},
+                {"config": {"layers": [3, {"class_name": "Embedding"}]}},
+            ),
+        )
+    )

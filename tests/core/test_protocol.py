@@ -178,11 +178,12 @@ def objects(draw: Any, kind: Any) -> Any:
         assume(False)
 
 
+REFUSALS = [HealthCheck.filter_too_much]  # classes refuse many combinations of values
 EVERY_ORDER = st.sampled_from(list(ORDERS.values())).flatmap(objects)
 
 
 @pytest.mark.parametrize("name", ORDERS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30, deadline=None, suppress_health_check=REFUSALS)
 @given(st.data())
 def test_an_order_survives_its_json(name: str, data: Any) -> None:
     order = data.draw(objects(ORDERS[name]))
@@ -192,7 +193,7 @@ def test_an_order_survives_its_json(name: str, data: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ANSWERS, ids=lambda kind: kind.__name__)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30, deadline=None, suppress_health_check=REFUSALS)
 @given(st.data())
 def test_an_answer_survives_its_json(kind: Any, data: Any) -> None:
     answer = data.draw(objects(kind))
@@ -200,7 +201,7 @@ def test_an_answer_survives_its_json(kind: Any, data: Any) -> None:
     assert codec.decode(kind, document, "it") == answer
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50, deadline=None, suppress_health_check=REFUSALS)
 @given(st.data(), EVERY_ORDER)
 def test_replies(data: Any, order: Order[Any]) -> None:
     answer = data.draw(objects(type(order).answer_type))

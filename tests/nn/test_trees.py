@@ -22,7 +22,7 @@ from cerebro_db.nn.trees.growing import (
     MOST_FEATURES,
     MOST_SUMMED,
     PENALTY,
-    Sample,
+    SampleOfTree,
     grown,
     leaves_of,
     sampled,
@@ -66,7 +66,7 @@ def test_each_question_is_the_best_one(scores: int, curved: int, most: int, monk
     random = np.random.default_rng(scores)
     rows = binned(random.integers(0, 6, (60, 3)).astype("float32"))
     gradients, curvatures = random.normal(size=(60, scores)), random.uniform(0.1, 1, (60, curved))
-    tree = grown(rows, gradients, curvatures, 3, Sample(np.arange(60), np.arange(3)))
+    tree = grown(rows, gradients, curvatures, 3, SampleOfTree(np.arange(60), np.arange(3)))
     nodes = np.zeros(60, int)
     for level in range(3):
 
@@ -89,7 +89,7 @@ def test_each_question_is_the_best_one(scores: int, curved: int, most: int, monk
 
 def test_rows_that_are_all_alike_have_no_question() -> None:
     rows = binned(np.ones((10, 2), "float32"))
-    tree = grown(rows, np.ones((10, 1)), np.ones((10, 1)), 2, Sample(np.arange(10), np.arange(2)))
+    tree = grown(rows, np.ones((10, 1)), np.ones((10, 1)), 2, SampleOfTree(np.arange(10), np.arange(2)))
     np.testing.assert_array_equal(leaves_of(rows, tree), leaves_of(rows, tree)[0])
     assert tree.leaves[leaves_of(rows, tree)[0], 0] == pytest.approx(-10 / (10 + PENALTY))
 
@@ -149,7 +149,7 @@ def test_boosting_learns_what_no_single_question_tells() -> None:
     wanted = np.logical_xor(corners[:, 0], corners[:, 1])[:, None].astype(float)
     rows, scores, loss = binned(corners), np.zeros((100, 1)), TwoClasses()
     for _ in range(60):
-        tree = grown(rows, *loss.slopes(wanted, scores), 2, Sample(np.arange(100), np.arange(2)))
+        tree = grown(rows, *loss.slopes(wanted, scores), 2, SampleOfTree(np.arange(100), np.arange(2)))
         scores = scores + 0.3 * tree.leaves[leaves_of(rows, tree)]
     assert logistic(wanted, scores).mean() < 0.05
 
@@ -175,7 +175,7 @@ def test_of_many_rows_and_features_a_tree_is_chosen_by_some() -> None:
 def test_a_question_is_about_one_of_the_sampled_features() -> None:
     random = np.random.default_rng(3)
     rows, wanted = binned(random.normal(size=(200, 6)).astype("float32")), random.normal(size=(200, 1))
-    tree = grown(rows, wanted, np.ones((200, 1)), 4, Sample(np.arange(0, 200, 2), np.array([1, 4])))
+    tree = grown(rows, wanted, np.ones((200, 1)), 4, SampleOfTree(np.arange(0, 200, 2), np.array([1, 4])))
     assert {*tree.features} <= {1, 4}
     assert all(
         one in rows.edges[feature] for feature, one in zip(tree.features, np.asarray(tree.thresholds, "float32"))

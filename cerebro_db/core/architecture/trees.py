@@ -41,8 +41,9 @@ ZEROS: Json = {"module": "keras.initializers", "class_name": "Zeros", "config": 
 
 def are_grown(architecture: Any) -> bool:
     """Whether a model has trees, so that it grows instead of being trained step by step."""
-    layers = architecture.get("config", {}).get("layers", ()) if isinstance(architecture, dict) else ()
-    return any(
+    config = architecture.get("config") if isinstance(architecture, dict) else None
+    layers = config.get("layers") if isinstance(config, dict) else None
+    return isinstance(layers, list) and any(
         isinstance(layer, dict) and layer.get("class_name") == "Embedding" and _LEAVES.fullmatch(str(layer.get("name")))
         for layer in layers
     )

@@ -29,22 +29,22 @@ class Tree:
 
 
 @dataclass(frozen=True)
-class Sample:
+class SampleOfTree:
     """By what the questions of a tree are chosen.  Its leaves follow from all rows."""
 
     rows: Array
     features: Array
 
 
-def sampled(random: np.random.Generator, rows: int, features: int, columns: int) -> Sample:
+def sampled(random: np.random.Generator, rows: int, features: int, columns: int) -> SampleOfTree:
     """``columns``: numbers of each row that are summed up."""
     some = np.arange(features) if features <= MOST_FEATURES else random.permutation(features)[:MOST_FEATURES]
     most = max(FEWEST_ROWS, MOST_SUMMED // (len(some) * columns))
     chosen = np.flatnonzero(random.random(rows) < min(SHARE, most / rows))
-    return Sample(chosen if len(chosen) > 1 else np.arange(rows), np.sort(some))
+    return SampleOfTree(chosen if len(chosen) > 1 else np.arange(rows), np.sort(some))
 
 
-def grown(rows: BinnedRows, gradients: Array, curvatures: Array, depth: int, sample: Sample) -> Tree:
+def grown(rows: BinnedRows, gradients: Array, curvatures: Array, depth: int, sample: SampleOfTree) -> Tree:
     """A tree whose leaves lessen a loss.
 
     ``gradients`` and ``curvatures``: of the loss by each score of each row, or with one curvature for all scores.
@@ -66,7 +66,7 @@ def leaves_of(rows: BinnedRows, tree: Tree) -> Array:
 
 
 def _questions(
-    rows: BinnedRows, gradients: Array, curvatures: Array, depth: int, sample: Sample
+    rows: BinnedRows, gradients: Array, curvatures: Array, depth: int, sample: SampleOfTree
 ) -> list[tuple[int, float]]:
     edges = [rows.edges[feature] for feature in sample.features]
     bins, width, scores = rows.bins[np.ix_(sample.features, sample.rows)], rows.most_bins, gradients.shape[1]
