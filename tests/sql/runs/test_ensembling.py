@@ -29,11 +29,11 @@ ALIKE = {
 }
 FEW = {
     "inputs": "a, b, c", "epochs": 6, "max_configurations": 4, "method": "random", "space": ALIKE,
-    "options": {"seed": 1},
+    "architectures": ["mlp"], "options": {"seed": 1},
 }  # fmt: skip
 ADDED = re.compile(
     r"NOTICE:  configuration (\d+) is the mean of configurations .*, and .* of configuration \d+ alone"
-    r"(?:; the standard error of the difference is (\S+))?"
+    r"(?:; the standard error of the difference is ([\d.e-]*\d))?"
 )
 
 
