@@ -19,6 +19,7 @@ from cerebro_db.core.arguments import (
     PackArguments,
     PackingArguments,
     SearchArguments,
+    TrainArguments,
     VerbArguments,
     kinds_of,
 )
@@ -197,6 +198,7 @@ RECORDS: dict[str, tuple[type[PackingArguments], tuple[str, ...]]] = {
     "SharedArguments": (VerbArguments, ("PackingArguments",)),
     "FitArguments": (FitArguments, ("PackingArguments", "SharedArguments")),
     "SearchArguments": (SearchArguments, ("PackingArguments", "SharedArguments")),
+    "TrainArguments": (TrainArguments, ("PackingArguments", "SharedArguments", "SearchArguments")),
 }
 
 
@@ -209,7 +211,7 @@ def optional_arguments() -> dict[str, dict[str, str]]:
         found[name] = {
             one: OTHER_TYPES.get(one, TYPES[kind]) for one, kind in kinds_of(record).items() if one not in left_out
         }
-    found["TrainArguments"] = {"space": found["SearchArguments"].pop("space")}
+    found["TrainArguments"] = {"space": found["SearchArguments"].pop("space"), **found["TrainArguments"]}
     return found
 
 

@@ -91,6 +91,7 @@ class TrainArguments(SearchArguments, total=False):
     """The optional arguments of ``cerebro.train``."""
 
     space: Mapping[str, Any]
+    refit: bool
 
 
 def call(

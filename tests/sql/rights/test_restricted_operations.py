@@ -85,7 +85,7 @@ def test_a_materialized_view(root: Town, bob: User, name: str) -> None:
         for refresh in ("SELECT 1", f"REFRESH MATERIALIZED VIEW {bob.name}.kept"):
             root(refresh)
             kept, wanted = (sorted(map(repr, bob(query))) for query in ("SELECT * FROM kept", call))
-            assert kept == wanted and kept
+            assert kept == wanted and (kept or name == "mistakes")  # the model may make none
         if name == "predict":
             bob("CREATE UNIQUE INDEX ON kept (id)")
             root(f"REFRESH MATERIALIZED VIEW CONCURRENTLY {bob.name}.kept")
