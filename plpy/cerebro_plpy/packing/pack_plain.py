@@ -145,7 +145,7 @@ def pack_validation(
         output_text=_text(given.output_table, output, form),
         inputs=ins,
         outputs=outs,
-        independents=[name for variable in ins for name in variable.documented().columns],
+        independents=list(dict.fromkeys(name for variable in ins for name in variable.documented().columns)),
         divide_by=training.divide_by,
         rows=rows,
         geometry=geometry_of(ins + outs, rows, count, given.buffer_size, filled=form.numbers_are_labels),

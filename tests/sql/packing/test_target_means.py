@@ -169,5 +169,8 @@ def test_the_same_row_gives_the_same_prediction_everywhere(shops: Lab) -> None:
     loss = shops.value("SELECT value FROM evaluate('costs', 'TABLE later') WHERE metric = 'rmse'")
     actual = dict(shops("SELECT id, y FROM later"))
     assert loss == pytest.approx(np.sqrt(np.mean([(told[one] - actual[one]) ** 2 for one in told])), rel=1e-4)
+    packed = shops.packed_rows("costs")
+    shops("SELECT pack_like('later', 'later_packed', 'y', NULL, %s)", packed)
+    shops("SELECT fit('later_packed', 'costs_later', %s, epochs => 1)", mlp)  # town is in two inputs, and named once
     contributions = shops("SELECT DISTINCT column_name FROM explain('costs', 'TABLE later', key => 'id')")
     assert {name for (name,) in contributions} == {"x", "town"}

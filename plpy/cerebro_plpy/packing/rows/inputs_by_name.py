@@ -25,7 +25,7 @@ def require_all(trained: Layout, named: str | None, argument: str) -> None:
     if named is None:
         return
     names = split_list(named, f"{argument}")
-    known = [name for variable in trained.inputs for name in variable.columns]
+    known = list(dict.fromkeys(name for variable in trained.inputs for name in variable.columns))
     if set(names) != set(known):
         raise BadData(
             f"{argument} names {', '.join(names)}, but the model was trained on {', '.join(known)}.",
