@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -139,7 +140,8 @@ class Trainer:
 
     def send_document(self, document: Json) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(frames.encode(document))
+        with contextlib.suppress(BrokenPipeError):  # it has ended already, which the answer will tell
+            self.process.stdin.write(frames.encode(document))
 
     def frame(self) -> Json:
         assert self.process.stdout is not None
