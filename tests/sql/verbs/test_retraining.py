@@ -490,7 +490,7 @@ def test_a_model_of_a_budget_is_retrained_within_it(place: Lab) -> None:
         of_all = (
             "SELECT sum(epochs) FROM (SELECT max(epoch) AS epochs FROM cerebro.hop WHERE run = %s GROUP BY model) m"
         )
-        assert epochs <= place.value(of_all, run)
+        assert epochs <= place.value(f"SELECT sum(epochs) FROM ({of_each}) m", run)
         assert seconds == float(given) and 0.9 < shorter <= 2
     finally:
         place.remove_registered(name)
