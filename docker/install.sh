@@ -250,7 +250,7 @@ done
 here=$(mktemp -d)
 trap 'rm -rf "$here"' EXIT
 # Built from a copy, because setuptools leaves files behind and would use those of the last build again.
-(cd "$clone" && tar -c --exclude=__pycache__ --exclude='cerebro_db--*.sql' --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner \
+(cd "$clone" && tar -c --exclude=__pycache__ --exclude='sql/cerebro_db--*.sql' --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner \
   "${parts[@]}") >"$here/sources.tar"
 stamp=$(sha256sum <"$here/sources.tar" | cut -d' ' -f1)
 if [[ $(cat "$venv/.package" 2>/dev/null) != "$stamp" || ! -x $venv/bin/cerebro ]]; then

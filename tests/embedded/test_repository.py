@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,12 @@ def test_the_pgxn_metadata() -> None:
 def test_the_changelog_has_the_current_version() -> None:
     versions = re.findall(r"^## \[([\d.]+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert versions[0] == cerebro_db.__version__
+
+
+def test_the_environment_has_every_upgrade_script() -> None:
+    """``cerebro up`` updates a cluster with the scripts of the environment, where there is no clone."""
+    installed = Path(sys.prefix) / "share" / "cerebro_db" / "migrations"
+    assert {one.name for one in installed.iterdir()} == {one.name for one in (ROOT / "migrations").glob("*.sql")}
 
 
 def test_the_settings_that_an_installation_keeps_are_those_that_are_documented() -> None:
