@@ -163,6 +163,8 @@ def say_result(db: Database, run: Run, output: Name, judged: Sequence[Quality]) 
     """Say how good the best model is, and how to predict with it."""
     if _is_judged(run) and not judged and not db.verbose:
         db.told(_end(db, run))
+    if judged and not db.verbose:
+        db.told(f"{output} is {_what_predicts(db, run)}")
     for one in judged:
         db.told(f"{output} predicts {one.target}: {one.says} for validation")
         if one.is_no_better:
@@ -171,6 +173,22 @@ def say_result(db: Database, run: Run, output: Name, judged: Sequence[Quality]) 
                 "More rows, other columns or a larger budget may help. Perhaps the columns say nothing about it.",
             )
     db.told(f"to predict, SELECT * FROM cerebro.predict('{output}', 'SELECT * FROM …');")
+
+
+def _what_predicts(db: Database, run: Run) -> str:
+    """The ensemble with the kinds of its members, or the best configuration with its kind."""
+    row = db.one(
+        sql(
+            "SELECT r.made_of, r.chosen_configuration AS chosen, (SELECT min(b.architecture) FROM cerebro.leaderboard b"
+            " WHERE b.run = r.run AND b.configuration = r.chosen_configuration) AS kind"
+            " FROM cerebro.runs r WHERE r.run = $1 AND r.owner = current_user"
+        ),
+        ("bigint",),
+        run.id,
+    )
+    assert row is not None
+    kind = f" ({row['kind']})" if row["kind"] else ""
+    return row["made_of"] or f"configuration {row['chosen']}{kind}"
 
 
 def _end(db: Database, run: Run) -> str:

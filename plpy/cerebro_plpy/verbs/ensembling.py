@@ -307,7 +307,7 @@ def _told(table: Relation, keys: list[int], members: Sequence[MemberConfiguratio
     if len(keys) == 1:
         return f"configuration {keys[0]} of {table.name}"
     kinds = list(dict.fromkeys(one.architecture for one in members if one.architecture))
-    named = f" ({' and '.join(kinds)})" if len(kinds) > 1 else ""
+    named = f" ({' and '.join(kinds)})" if kinds else ""
     return f"the mean of configurations {', '.join(map(str, keys))} of {table.name}{named}"
 
 

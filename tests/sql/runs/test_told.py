@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 
 import pytest
@@ -43,6 +44,10 @@ def test_a_call_tells_in_a_few_lines_how_good_the_model_is(orders: Lab) -> None:
     assert " SELECT * FROM cerebro.predict('" in lines[-1]
     if not orders.greenplum:  # where an error would end the call, nothing is judged
         assert "few_lines predicts class: accuracy " in lines[-2]
+        (made_of,) = [line for line in lines if "few_lines is " in line]
+        assert re.search(r"is (the mean of )?configurations? [0-9]", made_of) and re.search("mlp|trees", made_of), (
+            made_of
+        )
         assert "(always '" in lines[-2] and ", AUC " in lines[-2] and " rows for validation" in lines[-2]
     for word in ("buffer", "segment", "hop", "visit", "space:", "MB"):
         assert word not in said, (word, said)
