@@ -16,13 +16,11 @@ from ..packing.features import NumberFeature
 from ..packing.layout import Layout, Variable
 from ..packing.preparation import PACK_AGAIN, Measured
 from . import beginnings, bodies, trees
-from .graph import Graph
+from .graph import ZEROS, Graph
 
 Json = dict[str, Any]
 
 NAME = re.compile("[A-Za-z][A-Za-z0-9_]*")  # of a layer, for all engines
-
-ZEROS: Json = {"module": "keras.initializers", "class_name": "Zeros", "config": {}, "registered_name": None}
 
 # kind -> parameter -> (default, lowest, highest)
 EMBEDDING, LINEAR, BINS = (16, 0, 256), (1, 0, 1), (0, 0, KNOTS - 1)

@@ -13,6 +13,7 @@ Json = dict[str, Any]
 # Names of the layers whose numbers a trainer takes from the rows of a model's group; a number follows.
 INPUTS_OF_GROUP, TARGET_OF_GROUP = "group_inputs", "group_target"
 _OF_GROUP = re.compile(rf"(?:{INPUTS_OF_GROUP}|{TARGET_OF_GROUP})_[0-9]+")
+ZEROS: Json = {"module": "keras.initializers", "class_name": "Zeros", "config": {}, "registered_name": None}
 SCALED = "bf,f->bf"  # each number times one of its own
 
 

@@ -17,26 +17,18 @@ from typing import Any
 from ..errors import BadData
 from ..packing.layout import Layout, Variable
 from . import beginnings
-from .graph import Graph
+from .graph import ZEROS, Graph
 
 Json = dict[str, Any]
 
 KIND = "trees"
-FEATURES, QUESTIONS, NUMBERS, LEAVES, CODES = (
-    "tree_features",
-    "tree_questions",
-    "tree_numbers",
-    "tree_leaves",
-    "tree_codes",
-)
-SCORES = "tree_scores"
+QUESTIONS, NUMBERS, LEAVES = "tree_questions", "tree_numbers", "tree_leaves"
+CODES, SCORES = "tree_codes", "tree_scores"
 _LEAVES = re.compile(f"{LEAVES}_[0-9]+")
 STEEP = 3e38  # every difference from a threshold becomes 0 or 1, also the smallest one that float32 has
 MOST_FEATURES = 4096
 MOST_LEAVES = 1 << 22  # numbers in the leaves of a model
 WIDEST_CODE = 8  # numbers that a category or a word becomes: of so many classes
-
-ZEROS: Json = {"module": "keras.initializers", "class_name": "Zeros", "config": {}, "registered_name": None}
 
 
 def are_grown(architecture: Any) -> bool:
@@ -63,14 +55,11 @@ def work(layout: Layout, depth: int) -> int:
 def body(graph: Graph, inputs: Sequence[tuple[Variable, str]], outputs: Sequence[Variable], chosen: Json) -> str:
     """The sums of the trees: for each score of a row, the sum of the leaves that it falls into."""
     trees, depth, scores = chosen["rounds"], chosen["depth"], scores_of(outputs[0])
-    features = graph.joined(
-        [tensor for variable, name in inputs for tensor in _features(graph, variable, name, code_width(outputs[0]))]
-    )
-    # A layer of this name, also where there is one tensor only
+    width = code_width(outputs[0])
+    features = [tensor for variable, name in inputs for tensor in _features(graph, variable, name, width)]
     found = graph.layer(
-        "Reshape", features, graph.free(FEATURES), target_shape=[_count([v for v, _ in inputs], outputs)]
+        "Dense", graph.joined(features), graph.free(QUESTIONS), units=trees * depth, kernel_initializer=ZEROS
     )
-    found = graph.layer("Dense", found, graph.free(QUESTIONS), units=trees * depth, kernel_initializer=ZEROS)
     found = graph.layer("ReLU", graph.layer("Rescaling", found, scale=STEEP, offset=0.0), max_value=1.0)
     found = graph.layer("Reshape", found, target_shape=[trees, depth])
     found = graph.layer("Dense", found, graph.free(NUMBERS), units=1, use_bias=False, kernel_initializer=ZEROS)

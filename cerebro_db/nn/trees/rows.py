@@ -65,6 +65,15 @@ def limited(parts: Sequence[Part], width: int, values: int) -> Sequence[Part]:
     return found
 
 
+def _among(parts: Sequence[Part], wanted: Array) -> list[Part]:
+    """The rows that are wanted; ``wanted``: whether each row is, one part after the other."""
+    ends = np.cumsum([_count(part) for part in parts])
+    places = [np.flatnonzero(some) for some in np.split(wanted, ends[:-1])]
+    return [
+        (dataset, its if chosen is None else chosen[its]) for (dataset, chosen), its in zip(parts, places) if len(its)
+    ]
+
+
 def _count(part: Part) -> int:
     dataset, chosen = part
     return dataset.rows if chosen is None else len(chosen)
@@ -110,8 +119,8 @@ def _arguments(losses: Any) -> dict[str, Any]:
 def _features(
     program: Any, model: TreeModel, targets: Array, weights: Array, parts: Sequence[Part], listen: Callable[[], None]
 ) -> Array:
-    def gathered(of: Callable[[Any], Any]) -> Iterator[Any]:
-        for slab in _slabs(parts):
+    def gathered(of: Callable[[Any], Any], some: Sequence[Part] = parts) -> Iterator[Any]:
+        for slab in _slabs(some):
             yield of(program.model_inputs(slab.gathered(slab.dataset.inputs)))
             listen()
 
@@ -123,14 +132,12 @@ def _features(
         return np.concatenate(list(gathered(model.features)))  # other rows than those with which the model began
     # A row's own target may not be in its codes: a category of one row would tell it.
     part_of = np.random.Generator(np.random.PCG64(PARTS)).integers(0, PARTS, len(targets))
-    found: Array | None = None
+    found = np.empty((len(targets), model.width), np.float32)
     for part in range(PARTS):
         mine, others = part_of == part, part_of != part
-        of_others = [one[others] for one in coded]
-        model.put_codes(model.codes_by(of_others, targets[others], weights[others]) if others.any() else of_all)
-        features = np.concatenate(list(gathered(model.features)))
-        found = features if found is None else found
-        found[mine] = features[mine]
+        if mine.any():
+            of_others = [one[others] for one in coded]
+            model.put_codes(model.codes_by(of_others, targets[others], weights[others]) if others.any() else of_all)
+            found[mine] = np.concatenate(list(gathered(model.features, _among(parts, mine))))
     model.put_codes(of_all)
-    assert found is not None
     return found

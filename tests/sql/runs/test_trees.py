@@ -127,6 +127,7 @@ def test_numbers(people: Lab) -> None:
         ({"loss": "kl_divergence"}, "trees cannot lessen the loss kl_divergence"),
         ({"rounds": 10_000, "depth": 12}, "the limit is 4,194,304"),
         ({"learning_rate": 0.1}, "trees have no learning_rate"),
+        ({"frozen": ["tree_leaves_1"]}, "trees have no frozen"),
         ({"depth": 0}, "depth cannot be 0"),
     ],
 )
