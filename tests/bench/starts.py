@@ -12,33 +12,19 @@ import argparse
 import contextlib
 import json
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from cerebro_db.embedded import extension, throw_away
 from cerebro_db.embedded.cluster import Cluster
+from tests.bench.beside import busy
 from tests.conftest import TRAINER, connect
 from tests.sql.lab import run
 
 ROWS, BUDGET = 15_000, 5  # rows of two segments; seconds
 CALLS = ("first of the server", "new session", "same session")
-
-
-@contextlib.contextmanager
-def busy(processes: int) -> Iterator[None]:
-    """Each in a session of its own, because Linux shares the processors among sessions."""
-    command = [sys.executable, "-c", "while True: pass"]
-    begun = [subprocess.Popen(command, start_new_session=True) for _ in range(processes)]
-    try:
-        yield
-    finally:
-        for one in begun:
-            one.kill()
-            one.wait()
 
 
 def make_table(session: Any, name: str, columns: int) -> None:

@@ -13,8 +13,6 @@ import csv
 import json
 import re
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +21,7 @@ from typing import TextIO
 
 from cerebro_db.core.sql import quoted
 from tests.bench import report
+from tests.bench.beside import busy
 from tests.bench.contenders import call, python_with
 from tests.bench.database import Database
 from tests.bench.rivals import tabular
@@ -56,18 +55,6 @@ TYPES = {
 }  # how pandas names its types -> SQL
 
 Scores = dict[str, dict[str, list[float]]]  # data set -> contender -> a score for each seed
-
-
-@contextlib.contextmanager
-def busy(processes: int) -> Iterator[None]:
-    """Within it, so many processes compute, as on a server that has other work."""
-    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
-    try:
-        yield
-    finally:
-        for one in others:
-            one.kill()
-            one.wait()
 
 
 def measured(
