@@ -7,7 +7,7 @@ become columns of the example.  Many rows that refer become aggregates, which ar
 latest of them become two arrays: numbers that are prepared already, and codes.
 
 All sums are sums of whole steps, so they are the same in whatever order rows are read.  The SQL is in
-cerebro_plpy/related/deriving.py.
+cerebro_plpy/packing/related/deriving.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Optional
 
 from .. import codec
-from ..codec import Identifier, Misfit, Number, OneOf, Text, Within, different
+from ..codec import Identifier, Misfit, Number, OneOf, Text, Within
 from ..names import LONGEST, StoredName
 from ..records import dataclass
 from ..sql_types import SqlType

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import Any
 
 from cerebro_db import __version__
-from cerebro_db.core import documents
+from cerebro_db.core import codec, documents
 from cerebro_db.core.arguments import PackArguments
 from cerebro_db.core.errors import DuplicateTable
 from cerebro_db.core.names import Name
@@ -52,6 +52,8 @@ def packed_rows(db: Database, also_in: str | None, **arguments: Any) -> str:
             f"the packed table '{output}' exists, and was packed from other rows or with other arguments.",
             hint="Choose another name.",
         )
+    if kept is not None:
+        pack.drop_copies(db, wanted.source)
     return (kept or pack.write(db, wanted, fingerprint)).quoted
 
 
@@ -76,9 +78,13 @@ def fingerprint_of(db: Database, wanted: WantedPacking) -> str:
     }
     if wanted.given.validation_table is not None:
         others = relations.existing(db, wanted.given.validation_table, argument="validation_table")
+        others = wanted.completed(db)(others)
         present = relations.columns(db, others)
         names = {column.name for column in used}
         document["validation"] = _of_rows(db, others, [one for one in present.values() if one.name in names])
+        pack.drop_copies(db, others)
+    if wanted.beside is not None:
+        document["related"] = codec.encode(wanted.beside.plan)
     return hashlib.sha256(json.dumps(document).encode()).hexdigest()
 
 

@@ -212,6 +212,8 @@ def _rows_for_validation(db: Database, source: RowsOfToday, arguments: Mapping[s
             "the models cannot be compared: the rows of the version were packed without rows for validation.",
             hint="query => 'SELECT …' names rows that neither model has learned from.",
         )
-    others = checked_arguments.sides(db, wanted.source, wanted.split, given.validation_table, wanted.known).validation
+    others = checked_arguments.sides(
+        db, wanted.source, wanted.split, given.validation_table, wanted.known, wanted.completed(db)
+    ).validation
     assert others is not None
     return others

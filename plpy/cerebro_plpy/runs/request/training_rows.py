@@ -138,7 +138,9 @@ def packed_already(db: Database, source: Relation, given: Given) -> Rows:
 def would_pack(db: Database, source: Relation, output: Name, given: Given) -> Rows:
     _wished_name(db, output, given)  # only for its errors: a dry run makes no table
     arguments = _pack_arguments(db, source, free_name(db, output), given)
-    job, others = pack.planned(db, pack.checked(db, arguments), copies=False)
+    wanted = pack.checked(db, arguments)
+    job, others = pack.planned(db, wanted, copies=False)
+    pack.drop_copies(db, wanted.source, job.source, others)
     validated = others is not None or job.fold is not None
     return Rows(job.layout, len(job.keys), validated=validated, planned=_as_packed(job, source))
 
