@@ -169,6 +169,25 @@ session, each row by the model of its group.
 - top: how many of the most probable classes the table has for each row, one row for each; the column rank numbers them.
 - configuration, coverage, calibrated, thresholds, related: as in cerebro.predict.';
 
+CREATE OR REPLACE FUNCTION cerebro.related_rows(
+    model_table text, query text, output_table text, related text DEFAULT NULL
+) RETURNS bigint
+LANGUAGE plpython3u
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
+@cerebro@
+return api.related_rows(plpy, @by_name@)
+$py$;
+COMMENT ON FUNCTION cerebro.related_rows(@types@) IS
+'Writes the rows of a query into a new table, with the columns that a model reads of related tables beside their own columns.
+Returns the number of rows. Whoever has these columns can predict without the related tables: with cerebro.predict, or
+outside the database with the model that cerebro export writes.
+
+- model_table: the table of trained models, or a packed table.
+- query: a query that returns the rows, with the keys that lead to related tables and the time of each row; or the name of a
+  table.
+- output_table: the new table.
+- related: as in cerebro.predict.';
+
 CREATE OR REPLACE FUNCTION cerebro.create_predictor(
     model_table text, function_name text, configuration integer DEFAULT NULL, replace boolean DEFAULT false,
     thresholds boolean DEFAULT false, related text DEFAULT NULL

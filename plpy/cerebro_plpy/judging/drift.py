@@ -9,6 +9,7 @@ from cerebro_db.core.errors import BadData, InvalidArgument, WrongState
 from cerebro_db.core.packing import columns as deciding
 from cerebro_db.core.packing import drift
 from cerebro_db.core.packing.drift import CATEGORY, Profile
+from cerebro_db.core.packing.layout import Layout
 from cerebro_db.core.packing.packed_summary import Packing
 from cerebro_db.core.sql import identifier, sql
 
@@ -105,11 +106,16 @@ def _of_summary(db: Database, ref: ModelRef, column: str) -> Any:
 
 def _completed(db: Database, ref: ModelRef, rows: tuple[Relation, dict[str, Column]], related: str | None) -> Completed:
     """The rows with the columns of related tables; the errors that predictions of these rows would have."""
-    layout = parsed(db, _of_summary(db, ref, "layout"), ref.given)
-    table = relations.existing(db, ref.text, argument="model_table")
+    table, layout = layout_of(db, ref)
     found = related_rows.of_layout(db, table, layout, *rows, related)
     inputs_by_name.found(layout, found.present, "the query")
     return found
+
+
+def layout_of(db: Database, ref: ModelRef) -> tuple[Relation, Layout]:
+    """A model table or a packed table, and its layout."""
+    layout = parsed(db, _of_summary(db, ref, "layout"), ref.given)
+    return relations.existing(db, ref.text, argument="model_table"), layout
 
 
 def _require_kind(one: Binned) -> None:

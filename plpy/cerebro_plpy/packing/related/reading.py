@@ -5,12 +5,14 @@ All that reads a model's rows comes here, so these columns have the same bits wh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from typing import Optional
 
-from cerebro_db.core.errors import BadData, InvalidArgument
+from cerebro_db.core.errors import BadData, InvalidArgument, Unsupported
 from cerebro_db.core.names import STATE_SCHEMA, Name, token
 from cerebro_db.core.packing.columns import IN_A_ZONE, family_of, need_a_zone
+from cerebro_db.core.packing.layout import Layout
 from cerebro_db.core.packing.related import Related, Step
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, literal, sql
@@ -24,7 +26,26 @@ from ...database.relations import Column, Relation
 from . import deriving
 from .deriving import Examples, OpenedTables
 
+Opens = Callable[[Relation, Layout], Optional[OpenedTables]]  # of a packed table, the related tables that it reads
 ROWS = Relation(0, "", "", "", False, "the rows")
+
+
+def opens_none(table: Relation, layout: Layout) -> OpenedTables | None:
+    if layout.related is not None:
+        raise Unsupported(
+            f"'{table.text}' reads related tables, which this function does not.", hint="cerebro.pack_like() does."
+        )
+    return None
+
+
+def completed(db: Database, source: Relation, table: Relation, layout: Layout, opens: Opens) -> Relation:
+    """A copy of the rows with the columns of related tables that a packed table has; else the rows themselves."""
+    tables = opens(table, layout)
+    if tables is None or layout.related is None:
+        return source
+    return RelatedRows.of(db, layout.related, tables, source, relations.columns(db, source)).copied(
+        db, source, again=True
+    )
 
 
 def opened(db: Database, plan: Related, tables: Mapping[str, Relation], model: str) -> OpenedTables:

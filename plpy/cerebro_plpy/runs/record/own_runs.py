@@ -118,7 +118,8 @@ def of_packed(db: Database, table: Relation) -> OwnRun | None:
         return None
     rows = db.rows(
         sql(
-            "SELECT run FROM cerebro.run_plan WHERE owner = current_user AND packed_table = $1 ORDER BY run DESC LIMIT $2"
+            "SELECT run FROM cerebro.run_plan WHERE owner = current_user AND packed_table = $1"
+            " ORDER BY run DESC LIMIT $2"
         ),
         ("text", "integer"),
         str(table.name),
