@@ -314,10 +314,12 @@ class _Derivation:
         """The latest rows of a path, and the last values."""
         last, latest = _last(one), one.latest
         numbers, codes = self._arrays(one)
-        values = [numbers, codes, *(self.value(each.of) for each in last if each.of is not None)]
+        values = [numbers, codes, *map(self._last_value, last)]
         keys = self.keys_of(one.path)
         lasts = [
             feature_sql.text(self.tables.column(each.of), sql("v{place}", place=place))
+            if not each.as_text
+            else sql("v{place}", place=place)
             for place, each in enumerate(last, 2)
             if each.of is not None
         ]
@@ -345,6 +347,11 @@ class _Derivation:
             placed=placed,
             most=1 if latest is None else latest.rows,
         )
+
+    def _last_value(self, each: Aggregate) -> Sql:
+        assert each.of is not None
+        value = self.value(each.of)
+        return feature_sql.text(self.tables.column(each.of), value) if each.as_text else value
 
     def _arrays(self, one: RelatedRows) -> tuple[Sql, Sql]:
         """The numbers and the codes of a row."""

@@ -33,7 +33,7 @@ from cerebro_db.core.packing.related import (
     column_name,
 )
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.sql import Sql, identifier, sql
+from cerebro_db.core.sql import Sql, identifier, joined, sql
 from cerebro_db.core.sql_types import DATES, INTEGERS
 
 from ... import platform
@@ -42,6 +42,7 @@ from ...database.access import Database
 from ...database.relations import Column, Relation
 from ..columns import statistics
 from ..columns.statistics import Looked
+from ..rows import feature_sql
 from . import deriving, steps
 from .deriving import AGE, Examples
 from .steps import Origin, Reached
@@ -60,6 +61,7 @@ SHARES_OF_WINDOWS = (0.05, 0.2, 0.5)  # of the rows, that windows should have
 FEWEST, MOST = 0.02, 0.8  # a window with fewer or more rows tells nothing that the others do not
 MOST_SHARES, LEAST_SHARE = 6, 0.02
 FINE = 1 << 16  # steps of a deviation
+DIGITS = (0, 1, 2, 3, 4)  # after the point
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class LookedAt:
     column: Column
     found: Found
     feature: NumberFeature | DateFeature | CategoryFeature
+    digits: int | None  # after the point, that all its numbers have at most; None: more than is counted
 
 
 @dataclass(frozen=True)
@@ -156,14 +159,38 @@ def _read(db: Database, sample: Relation, end: Reached, places: _Places, bare: R
     found = statistics.of(db, sample, sample, looked, total)
     ages = found.pop() if timed else None
     read = []
-    for (place, column), one in zip(places.columns, found):
+    digits = _digits(db, sample, looked)
+    for (place, column), one, each in zip(places.columns, found, looked):
         one.name = place.column
         feature = _feature(one)
         if feature is not None:
-            read.append(LookedAt(place, column, one, feature))
+            read.append(LookedAt(place, column, one, feature, digits.get(each.column.name)))
     age = deciding.decide(ages, Wish("number"), True) if ages is not None else None
     assert age is None or isinstance(age, NumberFeature)
     return Sampled(end.path, counted["rows"], counted["most"], ages.numbers if ages else None, age, read)
+
+
+def _digits(db: Database, sample: Relation, looked: Sequence[Looked]) -> dict[str, int]:
+    """Of numbers with few digits after the point, such as prices, how many these are: their sums are exact."""
+    reals = [one.column for one in looked if one.column.type in feature_sql.REALS]
+    if not reals:
+        return {}
+    counts = [
+        sql(
+            "bool_and(pg_catalog.round({value}, {digits}) = {value}) FILTER (WHERE {name}::double precision NOT IN {not_finite})"
+            " AS {alias}",
+            value=sql("{name}::numeric", name=identifier(column.name)),
+            digits=digits,
+            name=identifier(column.name),
+            not_finite=feature_sql.NOT_FINITE,
+            alias=identifier(f"{column.name} {digits}"),
+        )
+        for column in reals
+        for digits in DIGITS
+    ]
+    (found,) = db.scan(sql("SELECT {counts} FROM {rows} AS s", counts=joined(", ", counts), rows=sample.rows))
+    fitting = {column.name: [digits for digits in DIGITS if found[f"{column.name} {digits}"]] for column in reals}
+    return {name: digits[0] for name, digits in fitting.items() if digits}
 
 
 def _looked(column: Column, refers: bool) -> Looked:
@@ -206,6 +233,8 @@ def _measure(one: LookedAt) -> Measure | None:
     place = one.place
     if one.found.type in INTEGERS and numbers.low >= -FARTHEST_STEP and numbers.high <= FARTHEST_STEP:
         return Measure(place.path, place.column, 0.0, 1.0)
+    if one.digits is not None and max(abs(numbers.low), abs(numbers.high)) * 10**one.digits <= FARTHEST_STEP:
+        return Measure(place.path, place.column, 0.0, 10.0**-one.digits)
     moments = numbers.moments()
     if not moments.deviation:
         return None
@@ -276,7 +305,7 @@ def _aggregates(
             if one.found.groups > MOST_SHARES:
                 yield 4, Aggregate(named(f"{text} {DIFFERENT}"), DIFFERENT, of)
         if timed and not isinstance(one.feature, DateFeature):
-            yield 2, Aggregate(named(f"{text} {LAST}"), LAST, of)
+            yield 2, Aggregate(named(f"{text} {LAST}"), LAST, of, as_text=one.found.refers)
 
 
 def _shown(path: str, place: Place) -> str:

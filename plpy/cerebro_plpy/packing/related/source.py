@@ -31,6 +31,9 @@ class ReadBeside:
 
     plan: Related
     tables: OpenedTables
+    # The columns of the source's own key by which related rows are found: they tell one entity from another, and say
+    # nothing about the others.
+    entity: tuple[Column, ...] = ()
 
     def of(self, db: Database, source: Relation) -> Relation:
         """The rows of a table with the columns of the plan.  ``drop`` drops the copy that has them."""
@@ -80,7 +83,9 @@ def asked_for(db: Database, source: Relation, given: PackArguments) -> ReadBesid
     plan = planning.planned(db, origin, planning.examples_of(rows, present, as_of, again=True), reached)
     _require_free(plan, present, source)
     _tell(db, plan)
-    return ReadBeside(plan, steps.opened(reached))
+    key = set(relations.unique_key(db, source))
+    entity = {name for step in plan.steps if not step.parent for name, _ in step.on} & key
+    return ReadBeside(plan, steps.opened(reached), tuple(present[name] for name in present if name in entity))
 
 
 def drop(db: Database, source: Relation) -> None:
