@@ -253,8 +253,9 @@ class _Derivation:
         keys_and_time = [sql("e.{name}", name=name) for name in self.keys_of(path)]
         listed = [*keys_and_time, sql("{age} AS age", age=self._age(path))]
         listed += [sql("{value} AS v{place}", value=value, place=place) for place, value in enumerate(values)]
+        # OFFSET: else the planner would write each expression into each aggregate, which would compute it anew.
         return sql(
-            "SELECT {listed} FROM {examples} AS e{joins}",
+            "SELECT {listed} FROM {examples} AS e{joins} OFFSET 0",
             listed=joined(", ", listed),
             examples=examples,
             joins=joined("", joins),

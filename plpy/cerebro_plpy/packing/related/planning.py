@@ -47,8 +47,8 @@ from . import deriving, steps
 from .deriving import AGE, Examples
 from .steps import Origin, Reached
 
-EXAMPLES = 5000  # in the sample
-OF_EXAMPLE = 200  # rows of one example in the sample: some have a million
+EXAMPLES = 3000  # in the sample
+OF_EXAMPLE = 100  # rows of one example in the sample: some have a million
 MOST_AGGREGATES = 160  # of all paths together
 LENGTHS = (4, 8, 16, 32)  # of the latest rows
 USUAL_SHARE = 0.9  # of the examples have no more rows than that
@@ -61,7 +61,7 @@ SHARES_OF_WINDOWS = (0.05, 0.2, 0.5)  # of the rows, that windows should have
 FEWEST, MOST = 0.02, 0.8  # a window with fewer or more rows tells nothing that the others do not
 MOST_SHARES, LEAST_SHARE = 6, 0.02
 FINE = 1 << 16  # steps of a deviation
-DIGITS = (0, 1, 2, 3, 4)  # after the point
+MOST_DIGITS = 4  # after the point
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def _read(db: Database, sample: Relation, end: Reached, places: _Places, bare: R
     found = statistics.of(db, sample, sample, looked, total)
     ages = found.pop() if timed else None
     read = []
-    digits = _digits(db, sample, looked)
+    digits = _digits(db, sample, looked[: len(places.columns)])
     for (place, column), one, each in zip(places.columns, found, looked):
         one.name = place.column
         feature = _feature(one)
@@ -172,25 +172,20 @@ def _read(db: Database, sample: Relation, end: Reached, places: _Places, bare: R
 
 def _digits(db: Database, sample: Relation, looked: Sequence[Looked]) -> dict[str, int]:
     """Of numbers with few digits after the point, such as prices, how many these are: their sums are exact."""
-    reals = [one.column for one in looked if one.column.type in feature_sql.REALS]
-    if not reals:
+    names = [identifier(one.column.name) for one in looked if one.column.type in feature_sql.REALS]
+    if not names:
         return {}
     counts = [
         sql(
-            "bool_and(pg_catalog.round({value}, {digits}) = {value}) FILTER (WHERE {name}::double precision NOT IN {not_finite})"
-            " AS {alias}",
-            value=sql("{name}::numeric", name=identifier(column.name)),
-            digits=digits,
-            name=identifier(column.name),
+            "max(pg_catalog.scale({name}::numeric)) FILTER (WHERE {name}::double precision NOT IN {not_finite})"
+            " AS {name}",
+            name=name,
             not_finite=feature_sql.NOT_FINITE,
-            alias=identifier(f"{column.name} {digits}"),
         )
-        for column in reals
-        for digits in DIGITS
+        for name in names
     ]
     (found,) = db.scan(sql("SELECT {counts} FROM {rows} AS s", counts=joined(", ", counts), rows=sample.rows))
-    fitting = {column.name: [digits for digits in DIGITS if found[f"{column.name} {digits}"]] for column in reals}
-    return {name: digits[0] for name, digits in fitting.items() if digits}
+    return {name: digits for name, digits in found.items() if digits is not None and digits <= MOST_DIGITS}
 
 
 def _looked(column: Column, refers: bool) -> Looked:
@@ -214,10 +209,11 @@ def _feature(found: Found) -> NumberFeature | DateFeature | CategoryFeature | No
 def _rows(end: Reached, sampled: Sampled, has_time: bool, budget: int) -> RelatedRows:
     measures = {one.place: measure for one in sampled.columns if (measure := _measure(one)) is not None}
     windows = _windows(end, sampled) if has_time else []
-    ranked = sorted(_aggregates(end, sampled, measures, windows, has_time), key=lambda one: one[0])
-    aggregates = [one for _, one in ranked[:budget]]
-    used = {(one.of.path, one.of.column) for one in aggregates if one.of is not None}
     latest = _latest(end, sampled)
+    ranked = sorted(_aggregates(end, sampled, measures, windows, has_time), key=lambda one: one[0])
+    # The last values are read with the latest rows, which have to be sorted.
+    aggregates = [one for _, one in ranked if latest is not None or one.kind != LAST][:budget]
+    used = {(one.of.path, one.of.column) for one in aggregates if one.of is not None}
     return RelatedRows(
         end.path,
         tuple(one for place, one in measures.items() if (place.path, place.column) in used),
@@ -304,7 +300,7 @@ def _aggregates(
                 yield 5, Aggregate(named(f"{text} {SHARE} {value} {name}"), SHARE, of, length, value)
             if one.found.groups > MOST_SHARES:
                 yield 4, Aggregate(named(f"{text} {DIFFERENT}"), DIFFERENT, of)
-        if timed and not isinstance(one.feature, DateFeature):
+        if end.time is not None and not isinstance(one.feature, DateFeature):
             yield 2, Aggregate(named(f"{text} {LAST}"), LAST, of, as_text=one.found.refers)
 
 
