@@ -43,6 +43,8 @@ class PackingArguments(TypedDict, total=False):
     class_weight: str
     folds: int
     group_by: str | Sequence[str]
+    related: str
+    as_of: str
 
 
 class PackArguments(PackingArguments, total=False):
