@@ -87,8 +87,16 @@ class Sampled:
     columns: list[LookedAt]
 
 
-def planned(db: Database, origin: Origin, examples: Examples, reached: Sequence[Reached]) -> Related:
-    """The plan, with the aggregates that matter most."""
+@dataclass(frozen=True)
+class Decided:
+    """A plan, and by path how many rows an example of the sample has on average, up to OF_EXAMPLE of each."""
+
+    plan: Related
+    rows: dict[str, float]
+
+
+def planned(db: Database, origin: Origin, examples: Examples, reached: Sequence[Reached], count: int) -> Decided:
+    """The plan, with the aggregates that matter most.  ``count``: of the examples, which are a sample."""
     bare = Related(tuple(one.step for one in reached), (), (), origin.as_of.name if origin.as_of else None)
     many = {one.path for one in reached if any(step.many for step in bare.chain(one.path))}
     carried = [
@@ -98,11 +106,12 @@ def planned(db: Database, origin: Origin, examples: Examples, reached: Sequence[
         for column in one.read
     ]
     ends = [one for one in reached if one.many]
-    found = []
+    found, means = [], {}
     for one in ends:
         sampled = _sampled(db, bare, examples, reached, one)
         found.append(_rows(one, sampled, bool(origin.as_of), MOST_AGGREGATES // len(ends)))
-    return replace(bare, carried=tuple(carried), rows=tuple(found))
+        means[one.path] = sampled.rows / count
+    return Decided(replace(bare, carried=tuple(carried), rows=tuple(found)), means)
 
 
 def _sampled(db: Database, bare: Related, examples: Examples, reached: Sequence[Reached], end: Reached) -> Sampled:
