@@ -1,0 +1,1 @@
+"""Columns of related tables, beside those of a model's own rows."""
