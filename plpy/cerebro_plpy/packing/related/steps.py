@@ -21,26 +21,14 @@ from cerebro_db.core.packing.related import (
 )
 from cerebro_db.core.packing.related_argument import WantedRelated, WantedStep
 from cerebro_db.core.records import dataclass, field
-from cerebro_db.core.sql import Sql, sql
+from cerebro_db.core.sql import sql
 from cerebro_db.core.sql_types import DATES, SqlType
 
-from ...database import relations
+from ...database import foreign_keys, relations
 from ...database.access import Database
+from ...database.foreign_keys import ForeignKey
 from ...database.relations import Column, Relation
 from .deriving import OpenedTables
-
-
-@dataclass(frozen=True)
-class ForeignKey:
-    oid: int
-    of: int  # OID of the table that refers
-    to: int
-    columns: tuple[str, ...]
-    referred: tuple[str, ...]  # columns of the other table
-
-    def pairs(self, *, many: bool) -> tuple[tuple[str, str], ...]:
-        """Each column of the table before, with that of the table that the step reaches."""
-        return tuple(zip(self.referred, self.columns) if many else zip(self.columns, self.referred))
 
 
 @dataclass(frozen=True)
@@ -350,8 +338,9 @@ def _reached(db: Database, origin: Origin, path: str, key: ForeignKey, many: boo
 
 def _labelled(db: Database, relation: Relation) -> list[tuple[str, ForeignKey, bool]]:
     """The steps from a table along declared foreign keys, with their labels."""
-    steps = [(key, False) for key in foreign_keys(db, relation) if key.of == relation.oid]
-    steps += [(key, True) for key in foreign_keys(db, relation) if key.to == relation.oid]
+    keys = foreign_keys.touching(db, relation)
+    steps = [(key, False) for key in keys if key.of == relation.oid]
+    steps += [(key, True) for key in keys if key.to == relation.oid]
     tables = {oid: one for oid in {key.of if many else key.to for key, many in steps}
               if (one := relations.of_oid(db, oid)) is not None}  # fmt: skip
     named = []
@@ -366,42 +355,9 @@ def _labelled(db: Database, relation: Relation) -> list[tuple[str, ForeignKey, b
     ]
 
 
-def foreign_keys(db: Database, relation: Relation) -> list[ForeignKey]:
-    """The declared foreign keys from a table and to it; those of partitions are those of the whole table."""
-    found = db.rows(
-        sql(
-            "SELECT c.oid::bigint AS oid, c.conrelid::bigint AS of, c.confrelid::bigint AS to,"
-            " {columns} AS columns, {referred} AS referred"
-            " FROM pg_catalog.pg_constraint c JOIN pg_catalog.pg_class f ON f.oid = c.conrelid"
-            " JOIN pg_catalog.pg_class t ON t.oid = c.confrelid"
-            " WHERE c.contype = 'f' AND $1::oid IN (c.conrelid, c.confrelid)"
-            " AND NOT f.relispartition AND NOT t.relispartition"
-            " ORDER BY c.conname, c.oid",
-            columns=_names(sql("c.conkey"), sql("c.conrelid")),
-            referred=_names(sql("c.confkey"), sql("c.confrelid")),
-        ),
-        ("bigint",),
-        relation.oid,
-    )
-    return [
-        ForeignKey(row["oid"], row["of"], row["to"], tuple(row["columns"]), tuple(row["referred"])) for row in found
-    ]
-
-
-def _names(numbers: Sql, table: Sql) -> Sql:
-    """The names of the columns with these numbers, in their order."""
-    return sql(
-        "ARRAY(SELECT a.attname::text FROM unnest({numbers}) WITH ORDINALITY AS u (n, place)"
-        " JOIN pg_catalog.pg_attribute a ON a.attrelid = {table} AND a.attnum = u.n ORDER BY u.place)",
-        numbers=numbers,
-        table=table,
-    )
-
-
 def _between(db: Database, before: Relation, relation: Relation) -> list[tuple[ForeignKey, bool]]:
-    keys = foreign_keys(db, before)
-    ones = [(key, False) for key in keys if key.of == before.oid and key.to == relation.oid]
-    return ones + [(key, True) for key in keys if key.to == before.oid and key.of == relation.oid]
+    ones = [(key, False) for key in foreign_keys.between(db, before, relation)]
+    return ones + [(key, True) for key in foreign_keys.between(db, relation, before)]
 
 
 def _is_unique(db: Database, relation: Relation, names: Sequence[str]) -> bool:

@@ -1,1 +1,0 @@
-"""Columns of related tables, beside those of a model's own rows."""
