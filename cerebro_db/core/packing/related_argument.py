@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Optional
 
@@ -55,6 +56,21 @@ class WantedRelated:
 
     depth: int
     steps: Mapping[str, WantedStep] = field(default_factory=dict)
+
+
+def with_tables(text: str, tables: Mapping[str, str]) -> str:
+    """An argument on record, with these tables by path: those that it names itself are a stranger's choice.
+
+    What it does not name is found by declared foreign keys of the source.
+    """
+    asked = wanted(text)
+    if asked is None or asked.depth:
+        return text
+    missing = [path for path in asked.steps if path not in tables]
+    if missing:
+        raise KeyError(missing[0])
+    document = documents.argument(text, "related", EXAMPLE)
+    return json.dumps({path: {**(document.get(path) or {}), "table": tables[path]} for path in asked.steps})
 
 
 def wanted(text: str | None) -> WantedRelated | None:

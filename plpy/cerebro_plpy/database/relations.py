@@ -438,9 +438,14 @@ def of_query(db: Database, query: str) -> tuple[Relation, dict[str, Column]]:
     """The rows of a query and their columns; an error if this is no query that returns rows."""
     # It runs with the caller's rights only, as a subquery.
     relation = Relation(0, "", "", "", False, "the query", query=sql_of_user(query.rstrip(" \t\r\n;")))
-    without_rows = sql("SELECT * FROM {rows} AS q LIMIT 0", rows=relation.rows)
     if SEVERAL in query.rstrip(" \t\r\n;"):
-        _require_one(db, without_rows)
+        _require_one(db, sql("SELECT * FROM {rows} AS q LIMIT 0", rows=relation.rows))
+    return described(db, relation)
+
+
+def described(db: Database, relation: Relation) -> tuple[Relation, dict[str, Column]]:
+    """The rows of a query of ours, or of the caller's own that is one statement, and their columns."""
+    without_rows = sql("SELECT * FROM {rows} AS q LIMIT 0", rows=relation.rows)
     relation = replace(relation, described=tuple(db.columns_of(without_rows)))
     known = _known_columns.get(relation.described)
     if known is not None:

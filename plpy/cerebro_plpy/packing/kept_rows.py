@@ -18,7 +18,8 @@ from cerebro_db import __version__
 from cerebro_db.core import codec, documents
 from cerebro_db.core.arguments import PackArguments
 from cerebro_db.core.errors import DuplicateTable
-from cerebro_db.core.names import Name
+from cerebro_db.core.names import Name, StoredName
+from cerebro_db.core.packing.related import Related
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 from cerebro_db.core.sql_types import BYTES, WITH_ZONE
 
@@ -47,6 +48,8 @@ def packed_rows(db: Database, also_in: str | None, **arguments: Any) -> str:
     output = relations.qualified(db, Name.parse(given.output_table, "output_table"))
     fingerprint = fingerprint_of(db, wanted)
     kept = _kept(db, output, fingerprint, wanted.is_validated, also_in)
+    if kept is not None and _related(read_layout(db, kept.quoted).related) != _related(wanted.related):
+        kept = None  # somebody has written another table into its layout
     if also_in is None and kept is None and relations.find(db, output) is not None:
         raise DuplicateTable(
             f"the packed table '{output}' exists, and was packed from other rows or with other arguments.",
@@ -55,6 +58,10 @@ def packed_rows(db: Database, also_in: str | None, **arguments: Any) -> str:
     if kept is not None:
         pack.drop_copies(db, wanted.source)
     return (kept or pack.write(db, wanted, fingerprint)).quoted
+
+
+def _related(plan: Related | None) -> list[tuple[str, StoredName]]:
+    return [] if plan is None else [(step.path, step.table) for step in plan.steps]
 
 
 # -- the fingerprint -----------------------------------------------------------------------------------------
@@ -83,8 +90,8 @@ def fingerprint_of(db: Database, wanted: WantedPacking) -> str:
         names = {column.name for column in used}
         document["validation"] = _of_rows(db, others, [one for one in present.values() if one.name in names])
         pack.drop_copies(db, others)
-    if wanted.beside is not None:
-        document["related"] = codec.encode(wanted.beside.plan)
+    if wanted.related is not None:
+        document["related"] = codec.encode(wanted.related)
     return hashlib.sha256(json.dumps(document).encode()).hexdigest()
 
 

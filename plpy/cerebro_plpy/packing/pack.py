@@ -43,6 +43,7 @@ from .columns import profiles, target_means
 from .columns.chosen_variables import prepared
 from .folds import Folds
 from .related import source as related
+from cerebro_db.core.packing.related import Related
 from .related.source import ReadBeside
 from .rows import (
     buffers,
@@ -81,6 +82,10 @@ class WantedPacking:
     def known(self) -> list[str]:
         """The columns in which a NULL leaves the row out.  Of windows, those with such a target are left out later."""
         return [column.name for column in self.asked.targets] if self.windows is None else []
+
+    @property
+    def related(self) -> Related | None:
+        return None if self.beside is None else self.beside.plan
 
     @property
     def is_validated(self) -> bool:
@@ -249,7 +254,7 @@ def planned(db: Database, wanted: WantedPacking, *, copies: bool = True) -> tupl
         fold=fold,
         part=part,
         row_hash=None if windows and not wanted.group_by else hash_of_rows(db, training),
-        related=None if wanted.beside is None else wanted.beside.plan,
+        related=wanted.related,
     )
     if wanted.group_by:
         order = _order(job)

@@ -62,6 +62,7 @@ class Examples:
     time_column: Column | None = None
     # Whether the rows are cheap to read, so that each part of the statement reads them again and may do it in parallel.
     again: bool = False
+    known: Sql | None = None  # the time, or an error where it is NULL
 
 
 def query(plan: Related, examples: Examples, tables: OpenedTables) -> Sql:
@@ -151,7 +152,7 @@ class _Derivation:
             alias = sql("s") if not path else self.aliases[path]
             listed.append(sql("{alias}.{column} AS {key}", alias=alias, column=identifier(column), key=_key(place)))
         if self.examples.time is not None:
-            listed.append(sql("{time} AS {name}", time=self.examples.time, name=TIME))
+            listed.append(sql("{time} AS {name}", time=self.examples.known or self.examples.time, name=TIME))
         return sql(
             "SELECT {listed} FROM {rows} AS s{joins}",
             listed=joined(", ", listed),
