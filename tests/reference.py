@@ -59,6 +59,7 @@ FUNCTIONS = {
         "append",
         "convert_madlib_table",
         "propagate",
+        "make_task",
     ],
     "Architectures and configurations": [
         "architecture",

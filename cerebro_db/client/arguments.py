@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any, TypedDict
 
 from psycopg2 import sql
@@ -18,7 +18,7 @@ from .errors import ClientError
 
 # A statement that starts a run does not wait: libpq does not react to Ctrl-C while a statement runs.
 WITHOUT_WAITING, DRY_RUN = "wait => false", "dry_run => true"
-COLUMNS = ("inputs", "group_by", "target")  # a list of names, or one text with commas between them
+COLUMNS = ("inputs", "group_by", "target", "on_columns", "key")  # a list of names, or one text with commas between them
 # What other tools call them.
 OTHER_NAMES = {
     "label": "target", "labels": "target", "y": "target", "features": "inputs", "x": "inputs", "columns": "inputs",
@@ -43,6 +43,8 @@ class PackingArguments(TypedDict, total=False):
     class_weight: str
     folds: int
     group_by: str | Sequence[str]
+    related: str
+    as_of: str
 
 
 class PackArguments(PackingArguments, total=False):
@@ -94,6 +96,19 @@ class TrainArguments(SearchArguments, total=False):
     refit: bool
 
 
+class TaskArguments(TypedDict, total=False):
+    """The optional arguments of ``cerebro.make_task``."""
+
+    on_columns: str | Sequence[str]
+    key: str | Sequence[str]
+    event_time: str
+    starts: str | date
+    ends: str | date
+    entity_time: str
+    active: str | timedelta
+    validation: float
+
+
 def call(
     function: str,
     needed: Mapping[str, Any],
@@ -135,6 +150,8 @@ def listed(columns: str | Sequence[str] | None) -> str | None:
 
 
 def _sent(name: str, value: Any) -> Any:
+    if isinstance(value, date):  # a datetime, too
+        return value.isoformat()
     if isinstance(value, timedelta):
         return f"{value.total_seconds()} seconds"
     if name in COLUMNS and isinstance(value, (list, tuple)):

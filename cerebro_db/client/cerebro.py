@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,7 +13,7 @@ from psycopg2 import sql
 from cerebro_db.core.names import Name
 
 from . import frames, images, interrupts, notebooks, report, trackers
-from .arguments import DRY_RUN, FitArguments, PackArguments, SearchArguments, TrainArguments, call
+from .arguments import DRY_RUN, FitArguments, PackArguments, SearchArguments, TaskArguments, TrainArguments, call
 from .errors import CannotConnect, ClientError
 from .frames import Frame
 from .methods.judging import JudgingMethods
@@ -182,6 +183,22 @@ class Cerebro(RunMethods, SteeringMethods, ModelMethods, JudgingMethods, Registr
     def append(self, packed_table: str, source_table: str, *, divide: bool = True) -> None:
         """Adds rows that arrived later to a packed table. ``divide``: some of them are for validation, as before."""
         self.rows("SELECT cerebro.append(%s, %s, %s)", (packed_table, source_table, divide))
+
+    def make_task(
+        self,
+        entity_table: str,
+        event_table: str,
+        target: str,
+        output_table: str,
+        horizon: str | timedelta,
+        every: str | timedelta,
+        **arguments: Unpack[TaskArguments],
+    ) -> int:
+        """Makes a table to train on, of what will happen to entities by their events, and returns its number of rows.
+        The comment of cerebro.make_task describes the arguments."""
+        needed = {"entity_table": entity_table, "event_table": event_table, "target": target,
+                  "output_table": output_table, "horizon": horizon, "every": every}  # fmt: skip
+        return self.rows(*call("make_task", needed, arguments, TaskArguments, more=None))[0][0]
 
     def add_frame(self, frame: Frame, table: str) -> int:
         """Makes a table of the rows of a pandas.DataFrame, without its index, and returns how many there are."""

@@ -37,6 +37,7 @@ FUNCTIONS = {
     "packing.pack_plain": ("pack_plain",),
     "packing.prepared_columns": ("prepared_columns",),
     "graphs.propagate": ("propagate",),
+    "tasks.make_task": ("make_task",),
     "database.cancellation": ("admit", "hold", "is_dispatching"),
     "definitions.added": ("add_architecture",),
     "definitions.custom_functions": ("add_custom_function", "drop_custom_function"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date, timedelta
 from typing import Any
 
 import pytest
@@ -95,6 +96,28 @@ def test_columns_are_a_list_or_a_text(trained: Trained, fresh_output: Callable[[
             client.pack("odd", fresh_output(), "kind", inputs=["C"])
     finally:
         client.rows("DROP TABLE odd")
+
+
+def test_make_task_is_that_of_sql(trained: Trained, fresh_output: Callable[[], str]) -> None:
+    client = trained.cerebro
+    client.rows("CREATE TABLE visits AS SELECT id AS flower, date '2025-01-01' + (id * 7 + n * 31) % 300 AS day"
+                " FROM iris, generate_series(1, 4) n")  # fmt: skip
+    try:
+        output, same = fresh_output(), fresh_output()
+        rows = client.make_task(
+            "iris", "visits", "count(*) = 0", output, timedelta(days=60), timedelta(days=30), key=["id"],
+            on_columns=["flower"], starts=date(2025, 3, 1), ends="2025-09-01",
+        )  # fmt: skip
+        ((there,),) = client.rows(
+            f"SELECT cerebro.make_task('iris', 'visits', 'count(*) = 0', '{same}', '60 days', '30 days', key => 'id',"
+            " on_columns => 'flower', starts => '2025-03-01', ends => '2025-09-01')"
+        )
+        assert rows == there > 500
+        assert client.rows(f"SELECT * FROM {output} EXCEPT SELECT * FROM {same}") == []
+        with pytest.raises(TypeError, match="did you mean"):
+            client.make_task("iris", "visits", "count(*)", fresh_output(), "1 day", "1 day", ending="2025-09-01")
+    finally:
+        client.rows("DROP TABLE visits")
 
 
 def test_judging_is_that_of_sql(trained: Trained) -> None:

@@ -116,6 +116,7 @@ class Aggregate:
     of: Optional[Place] = None  # None: of the rows
     within: Optional[Annotated[float, Within(LEAST, LARGEST_NUMBER)]] = None  # days or units before; None: of all time
     value: Optional[Text] = None  # whose share
+    as_text: bool = codec.omitted(False)  # of a last value: numbers that tell rows of other tables apart
 
     def require_agreement(self) -> None:
         if (self.of is None) != (self.kind in OF_ROWS):

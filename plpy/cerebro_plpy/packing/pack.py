@@ -150,7 +150,8 @@ def checked(db: Database, given: PackArguments) -> WantedPacking:
     if split is not None and split.at is not None:
         relations.require_readable(db, source, [split.at])
     apart = divided.by if divided is not None else split.by if split is not None else ()
-    asked = asked_for(db, source, given, [*apart, *group_by], windows, weight)
+    entity = () if beside is None else beside.entity
+    asked = asked_for(db, source, given, [*apart, *group_by, *entity], windows, weight)
     if windows is None:
         source = known_targets.having(source, [column.name for column in asked.targets])
     return WantedPacking(

@@ -234,6 +234,7 @@ EXCUSED = {
     "cerebro.add_architecture": ONLY_ARGUMENTS,
     "cerebro.drop_architecture": ONLY_ARGUMENTS,
     "cerebro.propagate": NO_DOCUMENT,
+    "cerebro.make_task": NO_DOCUMENT,
     "cerebro.roll_back": WITH.format("cerebro.set_alias"),
     "cerebro.unregister": WITH.format("cerebro.set_alias"),
     "cerebro.unshare": WITH.format("cerebro.share"),

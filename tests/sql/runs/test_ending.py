@@ -82,6 +82,7 @@ VALUES = {
     "budget": document({"hops": 1}), "objective": "NULL", "direction": "NULL", "at_once": "2",
     "configurations": document([{"units": 8}]), "configuration": "1", "max_configurations": "2",
     "run_name": "NULL", "dry_run": "false", "replace": "false", "refit": "false",
+    "related": "NULL", "as_of": "NULL",
     "architecture": document(flower_model()),
     "gone": "'mine'", "standard_errors": "1", "tables": "ARRAY[1]",
     "start_from": "NULL", "evaluate_every": "1", "metrics_compute_frequency": "1",
@@ -114,6 +115,9 @@ VALUES = {
     "task": "'judge'", "metric": "'accuracy'", "margin": "0", "if_unchanged": "true",
     "edges_table": "'friends'", "columns": "NULL", "hops": "2", "normalization": "'row'", "edge_source": "'source'",
     "edge_target": "'target'", "edge_weight": "NULL", "undirected": "true", "self_loops": "true", "append": "false",
+    "entity_table": "'garden'", "event_table": "'visits'", "horizon": "'10 days'", "every": "'10 days'",
+    "on_columns": "NULL", "event_time": "NULL", "starts": "NULL", "ends": "NULL", "entity_time": "NULL",
+    "active": "'90 days'",
     "called": "'cerebro.fit'", "registered_model": "current_user::text", "reference": "current_user || '@1'",
     "alias": "'production'", "version": "1", "role": "'cerebro_user'", "right": "'use'",
     "command": "'SELECT 1'", "commands": "'SELECT 1'", "labels": "'{a}'", "answers": "true",  # on Greenplum only
@@ -165,6 +169,7 @@ FUNCTIONS: dict[str, dict[str, str]] = {
     "training_preprocessor_dl": FLOWERS,
     "pack": {"source_table": "'flowers'"},
     "propagate": {"source_table": "'garden'", "columns": "'sl'", "target": "NULL"},
+    "make_task": {"target": "'count(*)'"},
     "_packed_rows": {"source_table": "'flowers'"},
     "pack_plain": PLAIN,
     "pack_like": PLAIN,
@@ -415,6 +420,7 @@ def equip(root: Town, user: User) -> None:
         lab.iris(segments=2)
         model = lab.architecture(flower_model())
         lab.selection("mst", [(model, COMPILED, f"batch_size={size}, epochs=1") for size in (16, 32)])
+        lab("CREATE TABLE visits AS SELECT id, date '2026-01-01' + 7 * n AS day FROM garden, generate_series(0, 12) n")
         lab("CREATE TABLE friends AS SELECT min(id) AS source, max(id) AS target FROM garden")
         lab.architecture(flower_model(), weights=bytes(4 * (4 * 8 + 8 + 8 * 3 + 3)))
         lab("CREATE FUNCTION last_run() RETURNS bigint LANGUAGE sql AS 'SELECT max(run) FROM cerebro.runs'")

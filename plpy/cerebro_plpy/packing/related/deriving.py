@@ -254,8 +254,9 @@ class _Derivation:
         keys_and_time = [sql("e.{name}", name=name) for name in self.keys_of(path)]
         listed = [*keys_and_time, sql("{age} AS age", age=self._age(path))]
         listed += [sql("{value} AS v{place}", value=value, place=place) for place, value in enumerate(values)]
+        # OFFSET: else the planner would write each expression into each aggregate, which would compute it anew.
         return sql(
-            "SELECT {listed} FROM {examples} AS e{joins}",
+            "SELECT {listed} FROM {examples} AS e{joins} OFFSET 0",
             listed=joined(", ", listed),
             examples=examples,
             joins=joined("", joins),
@@ -315,10 +316,12 @@ class _Derivation:
         """The latest rows of a path, and the last values."""
         last, latest = _last(one), one.latest
         numbers, codes = self._arrays(one)
-        values = [numbers, codes, *(self.value(each.of) for each in last if each.of is not None)]
+        values = [numbers, codes, *map(self._last_value, last)]
         keys = self.keys_of(one.path)
         lasts = [
             feature_sql.text(self.tables.column(each.of), sql("v{place}", place=place))
+            if not each.as_text
+            else sql("v{place}", place=place)
             for place, each in enumerate(last, 2)
             if each.of is not None
         ]
@@ -346,6 +349,11 @@ class _Derivation:
             placed=placed,
             most=1 if latest is None else latest.rows,
         )
+
+    def _last_value(self, each: Aggregate) -> Sql:
+        assert each.of is not None
+        value = self.value(each.of)
+        return feature_sql.text(self.tables.column(each.of), value) if each.as_text else value
 
     def _arrays(self, one: RelatedRows) -> tuple[Sql, Sql]:
         """The numbers and the codes of a row."""

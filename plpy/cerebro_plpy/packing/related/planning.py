@@ -33,7 +33,7 @@ from cerebro_db.core.packing.related import (
     column_name,
 )
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.sql import Sql, identifier, sql
+from cerebro_db.core.sql import Sql, identifier, joined, sql
 from cerebro_db.core.sql_types import DATES, INTEGERS
 
 from ... import platform
@@ -42,12 +42,13 @@ from ...database.access import Database
 from ...database.relations import Column, Relation
 from ..columns import statistics
 from ..columns.statistics import Looked
+from ..rows import feature_sql
 from . import deriving, steps
 from .deriving import AGE, Examples
 from .steps import Origin, Reached
 
-EXAMPLES = 5000  # in the sample
-OF_EXAMPLE = 200  # rows of one example in the sample: some have a million
+EXAMPLES = 3000  # in the sample
+OF_EXAMPLE = 100  # rows of one example in the sample: some have a million
 MOST_AGGREGATES = 160  # of all paths together
 LENGTHS = (4, 8, 16, 32)  # of the latest rows
 USUAL_SHARE = 0.9  # of the examples have no more rows than that
@@ -60,6 +61,7 @@ SHARES_OF_WINDOWS = (0.05, 0.2, 0.5)  # of the rows, that windows should have
 FEWEST, MOST = 0.02, 0.8  # a window with fewer or more rows tells nothing that the others do not
 MOST_SHARES, LEAST_SHARE = 6, 0.02
 FINE = 1 << 16  # steps of a deviation
+MOST_DIGITS = 4  # after the point
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class LookedAt:
     column: Column
     found: Found
     feature: NumberFeature | DateFeature | CategoryFeature
+    digits: int | None  # after the point, that all its numbers have at most; None: more than is counted
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,16 @@ class Sampled:
     columns: list[LookedAt]
 
 
-def planned(db: Database, origin: Origin, examples: Examples, reached: Sequence[Reached]) -> Related:
-    """The plan, with the aggregates that matter most."""
+@dataclass(frozen=True)
+class Decided:
+    """A plan, and by path how many rows an example of the sample has on average, up to OF_EXAMPLE of each."""
+
+    plan: Related
+    rows: dict[str, float]
+
+
+def planned(db: Database, origin: Origin, examples: Examples, reached: Sequence[Reached], count: int) -> Decided:
+    """The plan, with the aggregates that matter most.  ``count``: of the examples, which are a sample."""
     bare = Related(tuple(one.step for one in reached), (), (), origin.as_of.name if origin.as_of else None)
     many = {one.path for one in reached if any(step.many for step in bare.chain(one.path))}
     carried = [
@@ -95,11 +106,12 @@ def planned(db: Database, origin: Origin, examples: Examples, reached: Sequence[
         for column in one.read
     ]
     ends = [one for one in reached if one.many]
-    found = []
+    found, means = [], {}
     for one in ends:
         sampled = _sampled(db, bare, examples, reached, one)
         found.append(_rows(one, sampled, bool(origin.as_of), MOST_AGGREGATES // len(ends)))
-    return replace(bare, carried=tuple(carried), rows=tuple(found))
+        means[one.path] = sampled.rows / count
+    return Decided(replace(bare, carried=tuple(carried), rows=tuple(found)), means)
 
 
 def _sampled(db: Database, bare: Related, examples: Examples, reached: Sequence[Reached], end: Reached) -> Sampled:
@@ -156,14 +168,33 @@ def _read(db: Database, sample: Relation, end: Reached, places: _Places, bare: R
     found = statistics.of(db, sample, sample, looked, total)
     ages = found.pop() if timed else None
     read = []
-    for (place, column), one in zip(places.columns, found):
+    digits = _digits(db, sample, looked[: len(places.columns)])
+    for (place, column), one, each in zip(places.columns, found, looked):
         one.name = place.column
         feature = _feature(one)
         if feature is not None:
-            read.append(LookedAt(place, column, one, feature))
+            read.append(LookedAt(place, column, one, feature, digits.get(each.column.name)))
     age = deciding.decide(ages, Wish("number"), True) if ages is not None else None
     assert age is None or isinstance(age, NumberFeature)
     return Sampled(end.path, counted["rows"], counted["most"], ages.numbers if ages else None, age, read)
+
+
+def _digits(db: Database, sample: Relation, looked: Sequence[Looked]) -> dict[str, int]:
+    """Of numbers with few digits after the point, such as prices, how many these are: their sums are exact."""
+    names = [identifier(one.column.name) for one in looked if one.column.type in feature_sql.REALS]
+    if not names:
+        return {}
+    counts = [
+        sql(
+            "max(pg_catalog.scale({name}::numeric)) FILTER (WHERE {name}::double precision NOT IN {not_finite})"
+            " AS {name}",
+            name=name,
+            not_finite=feature_sql.NOT_FINITE,
+        )
+        for name in names
+    ]
+    (found,) = db.scan(sql("SELECT {counts} FROM {rows} AS s", counts=joined(", ", counts), rows=sample.rows))
+    return {name: digits for name, digits in found.items() if digits is not None and digits <= MOST_DIGITS}
 
 
 def _looked(column: Column, refers: bool) -> Looked:
@@ -187,10 +218,11 @@ def _feature(found: Found) -> NumberFeature | DateFeature | CategoryFeature | No
 def _rows(end: Reached, sampled: Sampled, has_time: bool, budget: int) -> RelatedRows:
     measures = {one.place: measure for one in sampled.columns if (measure := _measure(one)) is not None}
     windows = _windows(end, sampled) if has_time else []
-    ranked = sorted(_aggregates(end, sampled, measures, windows, has_time), key=lambda one: one[0])
-    aggregates = [one for _, one in ranked[:budget]]
-    used = {(one.of.path, one.of.column) for one in aggregates if one.of is not None}
     latest = _latest(end, sampled)
+    ranked = sorted(_aggregates(end, sampled, measures, windows, has_time), key=lambda one: one[0])
+    # The last values are read with the latest rows, which have to be sorted.
+    aggregates = [one for _, one in ranked if latest is not None or one.kind != LAST][:budget]
+    used = {(one.of.path, one.of.column) for one in aggregates if one.of is not None}
     return RelatedRows(
         end.path,
         tuple(one for place, one in measures.items() if (place.path, place.column) in used),
@@ -206,6 +238,8 @@ def _measure(one: LookedAt) -> Measure | None:
     place = one.place
     if one.found.type in INTEGERS and numbers.low >= -FARTHEST_STEP and numbers.high <= FARTHEST_STEP:
         return Measure(place.path, place.column, 0.0, 1.0)
+    if one.digits is not None and max(abs(numbers.low), abs(numbers.high)) * 10**one.digits <= FARTHEST_STEP:
+        return Measure(place.path, place.column, 0.0, 10.0**-one.digits)
     moments = numbers.moments()
     if not moments.deviation:
         return None
@@ -275,8 +309,8 @@ def _aggregates(
                 yield 5, Aggregate(named(f"{text} {SHARE} {value} {name}"), SHARE, of, length, value)
             if one.found.groups > MOST_SHARES:
                 yield 4, Aggregate(named(f"{text} {DIFFERENT}"), DIFFERENT, of)
-        if timed and not isinstance(one.feature, DateFeature):
-            yield 2, Aggregate(named(f"{text} {LAST}"), LAST, of)
+        if end.time is not None and not isinstance(one.feature, DateFeature):
+            yield 2, Aggregate(named(f"{text} {LAST}"), LAST, of, as_text=one.found.refers)
 
 
 def _shown(path: str, place: Place) -> str:

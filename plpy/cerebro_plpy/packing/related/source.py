@@ -22,6 +22,7 @@ from ...database.relations import Column, Relation
 from .. import checked_arguments
 from . import deriving, planning, steps
 from .deriving import OpenedTables
+from .planning import Decided
 from .steps import Origin
 
 
@@ -31,6 +32,9 @@ class ReadBeside:
 
     plan: Related
     tables: OpenedTables
+    # The columns of the source's own key by which related rows are found: they tell one entity from another, and say
+    # nothing about the others.
+    entity: tuple[Column, ...] = ()
 
     def of(self, db: Database, source: Relation) -> Relation:
         """The rows of a table with the columns of the plan.  ``drop`` drops the copy that has them."""
@@ -77,10 +81,15 @@ def asked_for(db: Database, source: Relation, given: PackArguments) -> ReadBesid
         hashed=some,
         most=planning.EXAMPLES,
     )
-    plan = planning.planned(db, origin, planning.examples_of(rows, present, as_of, again=True), reached)
+    (counted_rows,) = db.scan(sql("SELECT count(*) AS rows FROM {rows} AS s", rows=source.rows))
+    examples = planning.examples_of(rows, present, as_of, again=True)
+    decided = planning.planned(db, origin, examples, reached, min(planning.EXAMPLES, counted_rows["rows"]))
+    plan = decided.plan
     _require_free(plan, present, source)
-    _tell(db, plan)
-    return ReadBeside(plan, steps.opened(reached))
+    _tell(db, decided, counted_rows["rows"])
+    key = set(relations.unique_key(db, source))
+    entity = {name for step in plan.steps if not step.parent for name, _ in step.on} & key
+    return ReadBeside(plan, steps.opened(reached), tuple(present[name] for name in present if name in entity))
 
 
 def drop(db: Database, source: Relation) -> None:
@@ -126,12 +135,30 @@ def _require_free(plan: Related, present: Mapping[str, Column], source: Relation
             )
 
 
-def _tell(db: Database, plan: Related) -> None:
-    for rows in plan.rows:
-        what = counted(len(rows.aggregates), "aggregate")
-        if rows.latest is not None:
-            what += f" and the latest {counted(rows.latest.rows, 'row')}"
-        db.told(f"related: of {rows.path}, {what}")
+# Microseconds for each related row: to join it, to add it to an aggregate, to sort it among the latest.
+JOINED, ADDED, SORTED = 2.0, 0.05, 5.0
+
+
+def _tell(db: Database, decided: Decided, examples: int) -> None:
+    """What is read.  ``examples``: how many there are."""
+    plan = decided.plan
     if plan.carried:
         paths = dict.fromkeys(one.path for one in plan.carried)
         db.told(f"related: {counted(len(plan.carried), 'column')} of {', '.join(paths)}")
+    for one in plan.rows:
+        what = counted(len(one.aggregates), "aggregate")
+        if one.latest is not None:
+            what += f" and the latest {counted(one.latest.rows, 'row')}"
+        db.told(f"related: of {one.path}, {what}")
+    seconds = 0.0
+    for step in plan.steps:
+        on = " and ".join(f"{here} = {there}" for here, there in step.on)
+        time = f", before {plan.as_of} by {step.time}" if step.time and plan.as_of else ""
+        rows = ""
+        found = next((one for one in plan.rows if one.path == step.path), None)
+        if found is not None:
+            expected = decided.rows[step.path] * examples
+            seconds += expected * (JOINED + ADDED * len(found.aggregates) + SORTED * (found.latest is not None)) / 1e6
+            rows = f", about {expected:,.0f} rows of {examples:,} examples"
+        db.detail(f"related: {step.path} is {step.table.for_people}, where {on}{time}{rows}")
+    db.detail(f"related: about {max(1.0, seconds):.0f} s to read it")

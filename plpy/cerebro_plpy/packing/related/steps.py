@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from cerebro_db.core.errors import InvalidArgument, UndefinedColumn
@@ -20,26 +21,14 @@ from cerebro_db.core.packing.related import (
 )
 from cerebro_db.core.packing.related_argument import WantedRelated, WantedStep
 from cerebro_db.core.records import dataclass, field
-from cerebro_db.core.sql import Sql, sql
+from cerebro_db.core.sql import sql
 from cerebro_db.core.sql_types import DATES, SqlType
 
-from ...database import relations
+from ...database import foreign_keys, relations
 from ...database.access import Database
+from ...database.foreign_keys import ForeignKey
 from ...database.relations import Column, Relation
 from .deriving import OpenedTables
-
-
-@dataclass(frozen=True)
-class ForeignKey:
-    oid: int
-    of: int  # OID of the table that refers
-    to: int
-    columns: tuple[str, ...]
-    referred: tuple[str, ...]  # columns of the other table
-
-    def pairs(self, *, many: bool) -> tuple[tuple[str, str], ...]:
-        """Each column of the table before, with that of the table that the step reaches."""
-        return tuple(zip(self.referred, self.columns) if many else zip(self.columns, self.referred))
 
 
 @dataclass(frozen=True)
@@ -110,7 +99,7 @@ def _named(db: Database, origin: Origin, steps: Mapping[str, WantedStep]) -> lis
         relation = _table(db, before.relation, path, wanted)
         table = Table(relation, relations.columns(db, relation))
         key, on, many = _way(db, path, wanted, before, table)
-        time = _time(path, wanted, table.columns, origin.as_of)
+        time = _time(path, wanted, table.columns, origin.as_of) if many or origin.as_of is not None else None
         read = _read(db, origin, table, {name for _, name in on} | {time or ""}, wanted, path)
         found[path] = Reached(path, relation, table.columns, on, many, time, read, wanted, key)
     return list(found.values())
@@ -126,7 +115,8 @@ def _table(db: Database, before: Relation, path: str, wanted: WantedStep) -> Rel
     beside = relations.find(db, Name(before.schema, label)) if before.schema else None
     if relations.find(db, name) is None and beside is not None:
         name = beside.name
-    return relations.existing(db, name.quoted, 'The entry "table" names another one.', argument=argument)
+    found = relations.existing(db, name.quoted, 'The entry "table" names another one.', argument=argument)
+    return replace(found, text=str(name))
 
 
 def _way(
@@ -194,11 +184,11 @@ def _time(path: str, wanted: WantedStep, columns: dict[str, Column], as_of: Colu
             raise UndefinedColumn(f"{where}: there is no column '{wanted.time}'.", hint=relations.has_columns(columns))
         _require_time(f"{where}: time", columns[wanted.time], as_of)
         return wanted.time
-    if as_of is None or wanted.unchanging:
+    if wanted.unchanging:
         return None
     times = times_of(columns, as_of)
-    if len(times) == 1:
-        return times[0]
+    if len(times) == 1 or as_of is None:
+        return times[0] if len(times) == 1 else None
     raise InvalidArgument(
         f"{where}: it is not known which column has the time of a row"
         + (f"; there are {', '.join(times)}." if times else ", because no column is a date or a time."),
@@ -227,8 +217,10 @@ def _require_time(where: str, column: Column, as_of: Column | None) -> None:
         )
 
 
-def times_of(columns: dict[str, Column], as_of: Column) -> list[str]:
+def times_of(columns: dict[str, Column], as_of: Column | None) -> list[str]:
     """The columns that may have the time of a row: that of the same name as ``as_of``, or else all dates."""
+    if as_of is None:
+        return [one.name for one in columns.values() if one.type in DATES]
     family = _family(as_of)
     same = columns.get(as_of.name)
     if same is not None and _family(same) == family:
@@ -333,20 +325,22 @@ def _reached(db: Database, origin: Origin, path: str, key: ForeignKey, many: boo
     columns, on = relations.columns(db, relation), key.pairs(many=many)
     if not all(columns[name].readable for _, name in on):
         return LeftOut(path, "you may not read its key")
-    times: list[str] | list[None] = [None] if origin.as_of is None else times_of(columns, origin.as_of)
-    if not times:
+    times = times_of(columns, origin.as_of)
+    if origin.as_of is not None and not times:
         return LeftOut(path, "no column has the time of a row", {"unchanging": True})
-    if len(times) > 1:
-        return LeftOut(path, f"{' or '.join(map(str, times))} may be the time of a row", {"time": times[0]})
-    left = {name for _, name in on} | {times[0] or ""}
+    if origin.as_of is not None and len(times) > 1:
+        return LeftOut(path, f"{' or '.join(times)} may be the time of a row", {"time": times[0]})
+    time = times[0] if len(times) == 1 and (many or origin.as_of is not None) else None
+    left = {name for _, name in on} | {time or ""}
     read = _read(db, origin, Table(relation, columns), left, WantedStep(), path)
-    return Reached(path, relation, columns, on, many, times[0], read, WantedStep(), key)
+    return Reached(path, relation, columns, on, many, time, read, WantedStep(), key)
 
 
 def _labelled(db: Database, relation: Relation) -> list[tuple[str, ForeignKey, bool]]:
     """The steps from a table along declared foreign keys, with their labels."""
-    steps = [(key, False) for key in foreign_keys(db, relation) if key.of == relation.oid]
-    steps += [(key, True) for key in foreign_keys(db, relation) if key.to == relation.oid]
+    keys = foreign_keys.touching(db, relation)
+    steps = [(key, False) for key in keys if key.of == relation.oid]
+    steps += [(key, True) for key in keys if key.to == relation.oid]
     tables = {oid: one for oid in {key.of if many else key.to for key, many in steps}
               if (one := relations.of_oid(db, oid)) is not None}  # fmt: skip
     named = []
@@ -361,42 +355,9 @@ def _labelled(db: Database, relation: Relation) -> list[tuple[str, ForeignKey, b
     ]
 
 
-def foreign_keys(db: Database, relation: Relation) -> list[ForeignKey]:
-    """The declared foreign keys from a table and to it; those of partitions are those of the whole table."""
-    found = db.rows(
-        sql(
-            "SELECT c.oid::bigint AS oid, c.conrelid::bigint AS of, c.confrelid::bigint AS to,"
-            " {columns} AS columns, {referred} AS referred"
-            " FROM pg_catalog.pg_constraint c JOIN pg_catalog.pg_class f ON f.oid = c.conrelid"
-            " JOIN pg_catalog.pg_class t ON t.oid = c.confrelid"
-            " WHERE c.contype = 'f' AND $1::oid IN (c.conrelid, c.confrelid)"
-            " AND NOT f.relispartition AND NOT t.relispartition"
-            " ORDER BY c.conname, c.oid",
-            columns=_names(sql("c.conkey"), sql("c.conrelid")),
-            referred=_names(sql("c.confkey"), sql("c.confrelid")),
-        ),
-        ("bigint",),
-        relation.oid,
-    )
-    return [
-        ForeignKey(row["oid"], row["of"], row["to"], tuple(row["columns"]), tuple(row["referred"])) for row in found
-    ]
-
-
-def _names(numbers: Sql, table: Sql) -> Sql:
-    """The names of the columns with these numbers, in their order."""
-    return sql(
-        "ARRAY(SELECT a.attname::text FROM unnest({numbers}) WITH ORDINALITY AS u (n, place)"
-        " JOIN pg_catalog.pg_attribute a ON a.attrelid = {table} AND a.attnum = u.n ORDER BY u.place)",
-        numbers=numbers,
-        table=table,
-    )
-
-
 def _between(db: Database, before: Relation, relation: Relation) -> list[tuple[ForeignKey, bool]]:
-    keys = foreign_keys(db, before)
-    ones = [(key, False) for key in keys if key.of == before.oid and key.to == relation.oid]
-    return ones + [(key, True) for key in keys if key.to == before.oid and key.of == relation.oid]
+    ones = [(key, False) for key in foreign_keys.between(db, before, relation)]
+    return ones + [(key, True) for key in foreign_keys.between(db, relation, before)]
 
 
 def _is_unique(db: Database, relation: Relation, names: Sequence[str]) -> bool:

@@ -1,0 +1,658 @@
+"""``cerebro.make_task``: a table of what will happen to each entity after several cut-off times, to train on.
+
+One statement makes the table.  All that the target's expression reads are the events of one entity in one horizon.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from cerebro_db.core.errors import (
+    BadData,
+    InvalidArgument,
+    InvalidSyntax,
+    NotPermitted,
+)
+from cerebro_db.core.names import Name, written_list
+from cerebro_db.core.packing import tasks
+from cerebro_db.core.packing.tasks import CutOff, Periods
+from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import Sql, identifier, joined, literal, sql, sql_of_user
+from cerebro_db.core.texts import counted, short, shortened
+
+from .. import platform
+from ..database import relations
+from ..database.access import Database
+from ..database.entry import entry
+from ..database.relations import Column
+from . import links
+from .links import Link
+
+AS_OF, TARGET = "as_of", "target"
+LONGEST_INTERVAL = "1000 years"
+EXAMPLES = {"horizon": "90 days", "every": "30 days", "active": "180 days"}
+PAIRS = identifier("__cerebro_pairs")  # no table of a user's has these names
+HIDDEN = "__cerebro_{}"
+
+
+@dataclass(frozen=True)
+class MakeTaskArguments:
+    """Those of ``cerebro.make_task``."""
+
+    entity_table: str | None
+    event_table: str | None
+    target: str | None
+    output_table: str | None
+    horizon: str | None
+    every: str | None
+    on_columns: str | None = None
+    key: str | None = None
+    event_time: str | None = None
+    starts: str | None = None
+    ends: str | None = None
+    entity_time: str | None = None
+    active: str | None = None
+    validation: float | None = 0.2
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """The lengths of time as texts, and whether all of them are whole days."""
+
+    horizon: str
+    every: str
+    active: str | None
+    whole_days: bool
+
+
+@dataclass(frozen=True)
+class LabelTask:
+    """The arguments, checked against the tables."""
+
+    output: Name
+    link: Link
+    time: Column
+    entity_time: Column | None
+    expression: str
+    target: Sql  # the expression, in parentheses
+    intervals: Intervals
+
+    @property
+    def events(self) -> Sql:
+        """What the expression is computed over; its columns may have the table's name before them."""
+        return sql("{rows} AS {alias}", rows=self.link.event.rows, alias=self.alias)
+
+    @property
+    def alias(self) -> Sql:
+        return identifier(self.link.event.table)
+
+    @property
+    def as_of(self) -> Sql:
+        """The name of the cut-off time beside the events, which the expression can use unless they have one, too."""
+        return identifier(HIDDEN.format(AS_OF) if AS_OF in self.link.event_columns else AS_OF)
+
+    @property
+    def joined_by(self) -> Iterator[tuple[Sql, Column, Column]]:
+        """Of each column of the key: its name beside the events, the column, and that of the events."""
+        for place, (mine, theirs) in enumerate(zip(self.link.key, self.link.on)):
+            yield identifier(HIDDEN.format(place)), mine, theirs
+
+
+@entry
+def make_task(db: Database, **arguments: Any) -> int:
+    """Make the table; return its number of rows."""
+    given = MakeTaskArguments(**arguments)
+    output = relations.new(db, given.output_table)
+    if given.validation is None or not 0 <= given.validation < 1:
+        raise InvalidArgument(
+            f"validation is {'NULL' if given.validation is None else given.validation}; it must be from 0 to below 1.",
+            hint="It is the share of the cut-off times that are for validation.",
+        )
+    link = links.found(db, given.entity_table, given.event_table, given.on_columns, given.key)
+    for column in link.key:
+        if column.name in (AS_OF, TARGET):
+            raise InvalidArgument(
+                f"the key '{column.name}' of '{link.entity.text}' would stand beside a column of the same name.",
+                hint="Name a view in which it has another name.",
+            )
+    time = links.time_of(db, link.event, link.event_columns, given.event_time, "event_time")
+    entity_time = None
+    if given.entity_time is not None:
+        entity_time = links.time_of(db, link.entity, link.entity_columns, given.entity_time, "entity_time")
+    intervals = _intervals(db, given, time)
+    task = LabelTask(
+        output=output,
+        link=link,
+        time=time,
+        entity_time=entity_time,
+        expression=(given.target or "").strip(),
+        target=_target(db, link, given.target),
+        intervals=intervals,
+    )
+    periods = _periods(db, given, task)
+    return _made(db, task, periods)
+
+
+# -- the target ---------------------------------------------------------------------------------------------------
+
+
+def _target(db: Database, link: Link, text: str | None) -> Sql:
+    """The expression in parentheses; an error unless it is one aggregate of the events."""
+    if text is None or not text.strip():
+        raise InvalidArgument(
+            "target must not be NULL or empty.",
+            hint="It is an aggregate of the events in the horizon, for instance 'count(*) = 0' or 'sum(amount)'.",
+        )
+    # It runs with the caller's rights only, as a part of the caller's own statement.  Its last line may be a comment.
+    expression = sql("({text}\n)", text=sql_of_user(text))
+    events = sql("{rows} AS {alias} WHERE false", rows=link.event.rows, alias=identifier(link.event.table))
+    # The expression may name as_of, which is one value for all events of a pair.
+    given = sql(
+        "SELECT {as_of} FROM (SELECT pg_catalog.now() AS {as_of}) AS {pairs}",
+        as_of=identifier(HIDDEN.format(AS_OF) if AS_OF in link.event_columns else AS_OF),
+        pairs=PAIRS,
+    )
+    alone = sql(
+        "SELECT p.* FROM ({given}) AS {pairs} CROSS JOIN LATERAL (SELECT {target} AS target FROM {events}) AS p",
+        given=given,
+        pairs=PAIRS,
+        target=expression,
+        events=events,
+    )
+    # A text that closes the parenthesis before it is no expression within two of them.  HAVING allows no window
+    # functions, which would look at other entities, and nothing that returns several rows.
+    within = sql(
+        "SELECT p.* FROM ({given}) AS {pairs} CROSS JOIN LATERAL"
+        " (SELECT true FROM {events} HAVING ({target}) IS NOT NULL) AS p",
+        given=given,
+        pairs=PAIRS,
+        target=expression,
+        events=events,
+    )
+    with _explained(db, text):
+        if relations.SEVERAL in text:
+            db.refuse_several(alone)
+        names = db.columns_of(alone)
+        rows = db.scan(sql("SELECT count(*) AS rows FROM ({query}) AS q", query=alone))
+        db.columns_of(within)
+    if len(names) != 1:
+        raise InvalidArgument(
+            f"target: {_shown(text)} is {counted(len(names), 'expression')}.", hint="A task has one target."
+        )
+    if not rows[0]["rows"]:
+        raise InvalidArgument(
+            f"target: {_shown(text)} is no aggregate, so it has no value for several events, or for none.",
+            hint="For instance 'count(*) = 0', 'sum(amount)' or '(array_agg(category ORDER BY ordered_at))[1]'.",
+        )
+    return sql("COALESCE({sum}, 0)", sum=expression) if tasks.is_sum(text) else expression
+
+
+@contextlib.contextmanager
+def _explained(db: Database, text: str) -> Iterator[None]:
+    """Database errors about the expression name it, except those that say whose right is missing."""
+    try:
+        with db.savepoint():
+            yield
+    except db.plpy.SPIError as error:
+        said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        if db.is_error(error, relations.OPENS_NO_CURSOR):
+            raise InvalidSyntax(
+                f"target: {_shown(text)} is several statements.", hint="Write one expression."
+            ) from None
+        if db.is_error(error, NotPermitted.sqlstate) or error.sqlstate[:2] not in ("42", "22", "0A"):
+            raise
+        raise InvalidArgument(
+            f"target: {_shown(text)} cannot be computed: {said}",
+            hint="It is an expression over the columns of event_table, as in SELECT … GROUP BY: for instance"
+            " 'count(*) = 0' or 'sum(amount)'.",
+        ) from None
+
+
+def _shown(text: str) -> str:
+    return f"'{shortened(' '.join(text.split()), 200)}'"
+
+
+# -- the cut-off times --------------------------------------------------------------------------------------------
+
+
+def _intervals(db: Database, given: MakeTaskArguments, time: Column) -> Intervals:
+    texts = {"horizon": given.horizon, "every": given.every, "active": given.active}
+    written: dict[str, str] = {}
+    whole = True
+    for argument, text in texts.items():
+        if text is None and argument == "active":
+            continue
+        example = f"For instance '{EXAMPLES[argument]}' or '3 months'."
+        if text is None or not text.strip():
+            raise InvalidArgument(f"{argument} must not be NULL or empty.", hint=example)
+        try:
+            with db.savepoint():
+                found = db.one(
+                    sql(
+                        "SELECT i > '0'::interval AS positive, i <= {longest}::interval AS short,"
+                        " i = pg_catalog.date_trunc('day', i) AS whole, i::text AS written"
+                        " FROM (SELECT pg_catalog.justify_hours($1::pg_catalog.interval) AS i) AS q",
+                        longest=literal(LONGEST_INTERVAL),
+                    ),
+                    ("text",),
+                    text,
+                )
+        except db.plpy.SPIError as error:
+            if not error.sqlstate.startswith("22"):
+                raise
+            raise InvalidArgument(f"{argument}: {_shown(text)} is no interval.", hint=example) from None
+        assert found is not None
+        if not found["positive"] or not found["short"]:
+            raise InvalidArgument(
+                f"{argument} is {_shown(text)}; it must be above 0, and at most {LONGEST_INTERVAL}.", hint=example
+            )
+        if not found["whole"] and time.type == links.DATE:
+            raise InvalidArgument(
+                f"{argument} is {_shown(text)}, and the time '{time.name}' is a date: only whole days are known.",
+                hint=example,
+            )
+        whole = whole and found["whole"]
+        written[argument] = found["written"]
+    return Intervals(written["horizon"], written["every"], written.get("active"), whole)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Where the cut-off times begin and end; ``forwards``: whether they are counted from the first one."""
+
+    starts: str
+    ends: str
+    forwards: bool
+
+
+def _periods(db: Database, given: MakeTaskArguments, task: LabelTask) -> Periods:
+    bounds = _bounds(db, given, task)
+    cut_offs = _cut_offs(db, task, bounds)
+    share = given.validation or 0.0
+    if not share:
+        return Periods(cut_offs, [], 0)
+    periods = tasks.divided(cut_offs, share)
+    if periods is None:
+        db.notice(
+            f"there {'is' if len(cut_offs) == 1 else 'are'} {counted(len(cut_offs), 'cut-off time')} and no earlier one"
+            f" whose horizon of {task.intervals.horizon} ends before the last one begins, so no rows are set apart for"
+            " validation by time",
+            "A shorter horizon, an earlier starts or more history gives a validation by time. Without it, split_by with"
+            " the key keeps all rows of an entity on one side.",
+        )
+        return Periods(cut_offs, [], 0)
+    return periods
+
+
+def _bounds(db: Database, given: MakeTaskArguments, task: LabelTask) -> Bounds:
+    """The first and the last cut-off time; what is not given follows from the first and last event."""
+    kind, link = task.time.cast, task.link
+    (found,) = db.scan(
+        sql(
+            "SELECT count(*) AS rows, count(*) FILTER (WHERE t IS NULL) AS missing,"
+            " min(t)::text AS first, LEAST(max(t), {now})::text AS last, max(t) > {now} AS future"
+            " FROM (SELECT {time} AS t FROM {rows} AS s WHERE {known}) AS q WHERE t IS NULL OR pg_catalog.isfinite(t)",
+            time=sql("s.{name}", name=identifier(task.time.name)),
+            now=sql("pg_catalog.now()::{kind}", kind=kind),
+            rows=link.event.rows,
+            known=joined(" AND ", (sql("s.{name} IS NOT NULL", name=identifier(one.name)) for one in link.on)),
+        )
+    )
+    if found["missing"] == found["rows"]:
+        raise BadData(
+            f"event_table: no event of '{link.event.text}' has both {written_list(one.name for one in link.on)} and a"
+            f" '{task.time.name}'."
+        )
+    if found["missing"]:
+        db.notice(
+            f"{counted(int(found['missing']), 'event')} of '{link.event.text}' without '{task.time.name}' count nowhere"
+        )
+    if found["future"] and given.ends is None:
+        db.notice(
+            f"events of '{link.event.text}' after now are not counted as history: the last one is taken as of now"
+        )
+    horizon = sql("{text}::pg_catalog.interval", text=literal(task.intervals.horizon))
+    whole = sql("true") if task.intervals.whole_days else sql("false")
+    starts = _moment(db, given.starts, "starts", kind)
+    ends = _moment(db, given.ends, "ends", kind)
+    (row,) = db.scan(
+        sql(
+            "SELECT starts::text AS starts, ends::text AS ends, ends < starts AS short FROM (SELECT"
+            " COALESCE({starts}, ({first}::{kind} + {horizon})::{kind}) AS starts,"
+            " COALESCE({ends}, CASE WHEN {whole} THEN pg_catalog.date_trunc('day', {last}::{kind} - {horizon})"
+            " ELSE {last}::{kind} - {horizon} END::{kind}) AS ends) AS q",
+            starts=starts,
+            ends=ends,
+            first=literal(found["first"]),
+            last=literal(found["last"]),
+            horizon=horizon,
+            whole=whole,
+            kind=kind,
+        )
+    )
+    if row["short"]:
+        raise BadData(
+            f"no cut-off time has a complete target: the first one would be {row['starts']}, and the last one"
+            f" {row['ends']}.",
+            detail=f"The events of '{link.event.text}' are from {found['first']} to {found['last']}. By default the"
+            " first cut-off time is one horizon after the first event, and the last one is one horizon before the"
+            " last event.",
+            hint=f"Choose a horizon shorter than {task.intervals.horizon}, or other starts and ends.",
+        )
+    return Bounds(row["starts"], row["ends"], forwards=given.starts is not None)
+
+
+def _moment(db: Database, text: str | None, argument: str, kind: Sql) -> Sql:
+    """A time that the user gives, as a constant; SQL's NULL without one."""
+    if text is None:
+        return sql("NULL::{kind}", kind=kind)
+    try:
+        with db.savepoint():
+            found = db.value(
+                sql("SELECT CASE WHEN pg_catalog.isfinite($1::{kind}) THEN $1::{kind}::text END", kind=kind),
+                ("text",),
+                text,
+            )
+    except db.plpy.SPIError as error:
+        if not error.sqlstate.startswith("22"):
+            raise
+        found = None
+    if found is None:
+        raise InvalidArgument(f"{argument}: {_shown(text)} is no time.", hint="For instance '2025-01-01'.")
+    return sql("{found}::{kind}", found=literal(found), kind=kind)
+
+
+def _cut_offs(db: Database, task: LabelTask, bounds: Bounds) -> list[CutOff]:
+    """The cut-off times in their order."""
+    kind, intervals = task.time.cast, task.intervals
+    every = sql("n * {every}::pg_catalog.interval", every=literal(intervals.every))
+    starts, ends = (sql("{text}::{kind}", text=literal(text), kind=kind) for text in (bounds.starts, bounds.ends))
+    if bounds.forwards:
+        following, more = (
+            sql("({starts} + {every})::{kind}", starts=starts, every=every, kind=kind),
+            sql("m <= {e}", e=ends),
+        )
+    else:
+        following, more = (
+            sql("({ends} - {every})::{kind}", ends=ends, every=every, kind=kind),
+            sql("m >= {s}", s=starts),
+        )
+    rows = db.scan(
+        sql(
+            "WITH RECURSIVE c (n, m) AS (SELECT 0, {first} UNION ALL"
+            " SELECT n, m FROM (SELECT n, {following} AS m FROM (SELECT n + 1 AS n FROM c) AS b) AS d"
+            " WHERE {more} AND n <= {most})"
+            " SELECT m::text AS as_of, (m + {horizon})::{kind}::text AS until, (m - {active})::{kind}::text AS since,"
+            " (pg_catalog.date_part('epoch', m) * 1000000)::bigint AS at,"
+            " (pg_catalog.date_part('epoch', (m + {horizon})::{kind}) * 1000000)::bigint AS ends"
+            " FROM c ORDER BY m",
+            first=starts if bounds.forwards else ends,
+            following=following,
+            more=more,
+            most=tasks.MOST_CUT_OFFS,
+            horizon=sql("{text}::pg_catalog.interval", text=literal(intervals.horizon)),
+            active=sql("NULL::pg_catalog.interval")
+            if intervals.active is None
+            else sql("{text}::pg_catalog.interval", text=literal(intervals.active)),
+            kind=kind,
+        )
+    )
+    if len(rows) > tasks.MOST_CUT_OFFS:
+        raise InvalidArgument(
+            f"every is {_shown(intervals.every)}, which gives more than {tasks.MOST_CUT_OFFS:,} cut-off times from"
+            f" {bounds.starts} to {bounds.ends}.",
+            hint="Choose a longer interval, or a later starts.",
+        )
+    found = [CutOff(**row) for row in rows]
+    for before, after in zip(found, found[1:]):
+        if after.at <= before.at or after.ends <= before.ends:
+            raise InvalidArgument(f"every is {_shown(intervals.every)}; its parts must not have different signs.")
+    return found
+
+
+# -- the table ----------------------------------------------------------------------------------------------------
+
+
+def _made(db: Database, task: LabelTask, periods: Periods) -> int:
+    pairs = _pairs(task, periods)
+    (possible,) = db.scan(sql("SELECT count(*) AS rows FROM {pairs} AS n", pairs=pairs))
+    db.patiently(
+        sql(
+            "CREATE TABLE {output} AS SELECT * FROM ({rows}) AS r WHERE {target} IS NOT NULL {by}",
+            output=task.output.sql,
+            rows=_rows(task, pairs),
+            target=identifier(TARGET),
+            by=platform.of(db).distributed_by(task.link.key[0].name),
+        )
+    )
+    names = [*(identifier(one.name) for one in task.link.key), identifier(AS_OF)]
+    db.patiently(
+        sql("ALTER TABLE {output} ADD PRIMARY KEY ({names})", output=task.output.sql, names=joined(", ", names))
+    )
+    refers = links.refer(db, task.output, task.link)
+    db.patiently(sql("ANALYZE {output}", output=task.output.sql))
+    return _tell(db, task, periods, possible["rows"], refers=refers)
+
+
+def _pairs(task: LabelTask, periods: Periods) -> Sql:
+    """Each entity at each cut-off time at which it is there: the key, ``as_of``, and ``until``."""
+    link, kind = task.link, task.time.cast
+
+    def moment(text: str | None) -> Sql:
+        return sql("NULL::{kind}", kind=kind) if text is None else sql("{text}::{kind}", text=literal(text), kind=kind)
+
+    times = joined(
+        ", ",
+        (
+            sql(
+                "({as_of}, {until}, {since})", as_of=moment(one.as_of), until=moment(one.until), since=moment(one.since)
+            )
+            for one in periods.all
+        ),
+    )
+    conditions = [sql("true")]
+    if task.entity_time is not None:
+        conditions.append(sql("s.{time} <= c.as_of", time=identifier(task.entity_time.name)))
+    if task.intervals.active is not None:
+        conditions.append(
+            sql(
+                "EXISTS (SELECT FROM {rows} AS a WHERE {same} AND a.{time} >= c.since AND a.{time} < c.as_of)",
+                rows=link.event.rows,
+                same=joined(
+                    " AND ",
+                    (
+                        sql("a.{theirs} = s.{mine}", theirs=identifier(theirs.name), mine=identifier(mine.name))
+                        for _, mine, theirs in task.joined_by
+                    ),
+                ),
+                time=identifier(task.time.name),
+            )
+        )
+    return sql(
+        "(SELECT {keys}, c.as_of AS {as_of}, c.until AS {until} FROM {rows} AS s"
+        " CROSS JOIN (VALUES {times}) AS c (as_of, until, since) WHERE {conditions})",
+        keys=joined(
+            ", ", (sql("s.{mine} AS {name}", mine=identifier(mine.name), name=name) for name, mine, _ in task.joined_by)
+        ),
+        as_of=task.as_of,
+        until=identifier(HIDDEN.format("until")),
+        rows=link.entity.rows,
+        times=times,
+        conditions=joined(" AND ", conditions),
+    )
+
+
+def _rows(task: LabelTask, pairs: Sql) -> Sql:
+    """The query of the rows.  A pair without events has one row in the join, so its target is computed of none."""
+    keys = list(task.joined_by)
+    grouped = [*(sql("{p}.{name}", p=PAIRS, name=name) for name, _, _ in keys), sql("{p}.{n}", p=PAIRS, n=task.as_of)]
+    return sql(
+        "SELECT {keys}, {p}.{as_of} AS {named}, CASE WHEN count({alias}.{first}) = 0"
+        " THEN (SELECT {target} FROM {events} WHERE false) ELSE {target} END AS {column}"
+        " FROM {pairs} AS {p} LEFT JOIN {events} ON {same}"
+        " AND {alias}.{time} >= {p}.{as_of} AND {alias}.{time} < {p}.{until} GROUP BY {grouped}",
+        keys=joined(
+            ", ",
+            (sql("{p}.{name} AS {mine}", p=PAIRS, name=name, mine=identifier(mine.name)) for name, mine, _ in keys),
+        ),
+        p=PAIRS,
+        as_of=task.as_of,
+        named=identifier(AS_OF),
+        alias=task.alias,
+        first=identifier(task.link.on[0].name),
+        target=task.target,
+        events=task.events,
+        column=identifier(TARGET),
+        pairs=pairs,
+        same=joined(
+            " AND ",
+            (
+                sql(
+                    "{alias}.{theirs} = {p}.{name}",
+                    alias=task.alias,
+                    theirs=identifier(theirs.name),
+                    p=PAIRS,
+                    name=name,
+                )
+                for name, _, theirs in keys
+            ),
+        ),
+        time=identifier(task.time.name),
+        until=identifier(HIDDEN.format("until")),
+        grouped=joined(", ", grouped),
+    )
+
+
+# -- the notices --------------------------------------------------------------------------------------------------
+
+
+def _tell(db: Database, task: LabelTask, periods: Periods, possible: int, *, refers: bool) -> int:
+    """Say what was made, and the call that comes next; return the number of rows."""
+    link, output = task.link, task.output
+    counts = db.scan(
+        sql(
+            "SELECT {as_of}::text AS as_of, count(*) AS rows FROM {output} GROUP BY {as_of} ORDER BY {output}.{as_of}",
+            as_of=identifier(AS_OF),
+            output=output.sql,
+        )
+    )
+    rows = sum(int(one["rows"]) for one in counts)
+    if not rows:
+        raise BadData(
+            f"the target {_shown(task.expression)} is NULL for all {possible:,} pairs of an entity and a cut-off time."
+            if possible
+            else f"no entity of '{link.entity.text}' is there at any cut-off time.",
+            hint="A longer horizon or another target may have values." if possible else "Check entity_time and active.",
+        )
+    (found,) = db.scan(
+        sql(
+            "SELECT count(*) AS entities FROM (SELECT FROM {output} GROUP BY {keys}) AS q",
+            output=output.sql,
+            keys=joined(", ", (identifier(one.name) for one in link.key)),
+        )
+    )
+    entities = int(found["entities"])
+    whole = f"from {counts[0]['as_of']} to {counts[-1]['as_of']}" if len(counts) > 1 else counts[0]["as_of"]
+    db.notice(
+        f"'{output}' has {counted(rows, 'row')}: {entities:,} of '{link.entity.text}' at"
+        f" {counted(len(counts), 'cut-off time')}, {whole}; {_of_target(db, task, rows)}"
+    )
+    if possible > rows:
+        db.notice(
+            f"{counted(possible - rows, 'row')} without a target (NULL) left out",
+            "COALESCE in the target gives such rows a value.",
+        )
+    apart = {one.as_of for one in periods.validation}
+    after = sum(int(one["rows"]) for one in counts if one["as_of"] in apart)
+    share = ""
+    if after and after < rows:
+        last = int([one for one in counts if one["as_of"] not in apart][-1]["rows"])
+        left = f"; {counted(periods.left_out, 'cut-off time')} before left out" if periods.left_out else ""
+        db.notice(
+            f"the last {counted(len(periods.validation), 'cut-off time')}, from {periods.validation[0].as_of}, with"
+            f" {counted(after, 'row')} for validation{left}: no horizon of a row for training reaches into that time"
+        )
+        share = _share(rows - after - last, last, after)
+    if task.entity_time is None:
+        _mention_entity_time(db, link)
+    split = f", split_at => '{AS_OF}'{share}" if after else f", split_by => '{link.key[0].name}'"
+    related = _related(db, task, refers=refers)
+    db.notice(
+        "next: "
+        f"SELECT cerebro.train({_text(str(output))}, {_text(f'{output.table}_models')}, target => '{TARGET}',"
+        f" as_of => '{AS_OF}'{split}, related => {related});"
+    )
+    return rows
+
+
+def _share(before: int, last: int, after: int) -> str:
+    """The argument with which ``split_at`` divides the rows as they were meant; none where its default does."""
+    rows = before + last + after
+    if after < 0.2 * rows < after + last:
+        return ""
+    return f", validation => {tasks.share_at(before, last, after):.10g}"
+
+
+def _of_target(db: Database, task: LabelTask, rows: int) -> str:
+    """What the target is like, for people."""
+    (column,) = relations.named(db, relations.there(db, task.output, str(task.output)), [TARGET])
+    name, table = identifier(TARGET), task.output.sql
+    if column.category == "N":
+        (found,) = db.scan(
+            sql(
+                "SELECT avg({n})::double precision AS mean, min({n})::double precision AS least,"
+                " max({n})::double precision AS most FROM {table}",
+                n=name,
+                table=table,
+            )
+        )
+        return f"the target has the mean {short(found['mean'])}, from {short(found['least'])} to {short(found['most'])}"
+    values = db.scan(
+        sql(
+            "SELECT v, count(*) AS rows FROM (SELECT {n}::text AS v FROM {table}) AS q"
+            " GROUP BY v ORDER BY count(*) DESC, v",
+            n=name,
+            table=table,
+        )
+    )
+    if column.type == "boolean":
+        true = next((int(one["rows"]) for one in values if one["v"] == "true"), 0)
+        return f"the target is true in {100 * true / rows:.3g} % of them"
+    first = values[0]
+    return (
+        f"the target has {counted(len(values), 'value')}; the most frequent one, {_shown(first['v'])}, is in"
+        f" {100 * int(first['rows']) / rows:.3g} % of them"
+    )
+
+
+def _mention_entity_time(db: Database, link: Link) -> None:
+    times = [one.name for one in link.entity_columns.values() if one.type in links.TIMES]
+    if times:
+        db.notice(
+            f"each of '{link.entity.text}' has a row at every cut-off time, also before it existed",
+            f"If one of {written_list(times)} says since when it exists: entity_time => '{times[0]}'.",
+        )
+
+
+def _related(db: Database, task: LabelTask, *, refers: bool) -> str:
+    """The argument ``related`` of the call that comes next."""
+    link = task.link
+    if refers and link.is_declared and len(links.times(link.event_columns)) == 1:
+        return "'auto'"
+    first, second = link.entity.table, link.event.table
+    here = {one.name: one.name for one in link.key}
+    there = {mine.name: theirs.name for _, mine, theirs in task.joined_by}
+    entry_of: dict[str, Any] = {"table": str(link.entity.name), "on": here}
+    if task.entity_time is not None:
+        entry_of["time"] = task.entity_time.name
+    else:
+        entry_of["columns"] = []  # unless they never change
+    events = {"table": str(link.event.name), "on": there, "time": task.time.name}
+    return _text(json.dumps({first: entry_of, f"{first}.{second}": events}, ensure_ascii=False))
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
