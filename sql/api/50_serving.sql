@@ -53,6 +53,15 @@ $sql$;
 COMMENT ON FUNCTION cerebro_internal._smallints(@types@) IS
 'As _reals, for numbers of two bytes each.';
 
+CREATE OR REPLACE FUNCTION cerebro_internal._rows_of(query text) RETURNS SETOF record
+LANGUAGE plpgsql STABLE ROWS 10 AS $$
+BEGIN
+    RETURN QUERY EXECUTE query;
+END
+$$;
+COMMENT ON FUNCTION cerebro_internal._rows_of(@types@) IS
+'The rows of a query, with the rights of the caller. A statement over it can be planned once for many queries.';
+
 -- One row for each chunk of rows, so that the rows themselves are made by the server and not by Python.
 CREATE OR REPLACE FUNCTION cerebro_internal._predict_rows(
     model_table text, query text, key text, configuration integer, top integer, coverage double precision,

@@ -90,8 +90,18 @@ class Database:
         # The random name cannot be that of a cursor of the user's, nor of a function of ours that the query calls.
         return Cursor(self, f"cerebro_{token()}", statement, types, values)
 
-    def opened_cursor(self, name: str) -> Cursor:
-        """A cursor of ours that is open already."""
+    def kept_plan(self, statement: Sql, types: Types) -> Any:
+        """The plan of a statement, which the caller keeps for the role that it was made for."""
+        return self.plpy.prepare(text_of(statement), list(types))
+
+    @listening.paused()
+    def cursor_of_plan(self, plan: Any, *values: Any) -> PlanCursor:
+        return PlanCursor(self.plpy.cursor(plan, list(values)))
+
+    def opened_cursor(self, name: Any) -> Cursor | PlanCursor:
+        """A cursor of ours that is open already.  ``name``: or else the cursor itself."""
+        if not isinstance(name, str):
+            return PlanCursor(name)
         cursor = Cursor.__new__(Cursor)
         cursor.db, cursor.text, cursor.name = self, name, identifier(name)
         return cursor
@@ -196,6 +206,20 @@ LONGEST_SHARED = 8000  # characters
 def _hint(hint: str | None) -> dict[str, str]:
     """The keyword argument of a message. Clients write messages to a terminal, with names of others in them."""
     return {"hint": harmless(hint, lines=True)} if hint else {}
+
+
+class PlanCursor:
+    """The rows of a kept plan, as those of a ``Cursor``."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+
+    @listening.paused()
+    def fetch(self, rows: int) -> Any:
+        return list(self.rows.fetch(rows))
+
+    def close(self) -> None:
+        self.rows.close()
 
 
 class Cursor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from cerebro_db.core.errors import InvalidArgument, UndefinedColumn, Unsupported
+from cerebro_db.core.errors import BadData, InvalidArgument, UndefinedColumn, Unsupported
 from cerebro_db.core.names import split_list
 from cerebro_db.core.packing.columns import OF_SINGLE_VALUES, family_of
 from cerebro_db.core.packing.layout import Layout, Variable
@@ -18,9 +18,8 @@ from ..database import relations
 from ..database.access import Database
 from ..database.relations import Column, Relation, counted_names
 from ..models.trained import class_labels
-from ..packing.rows import inputs_by_name
-from ..packing.rows.preparation import SourceVariable
-from .inputs import as_trained
+from ..packing.rows import inputs_by_name, variables
+from ..packing.rows.preparation import SourceVariable, applied
 
 if TYPE_CHECKING:
     from ..models.calibrations import Applied
@@ -50,6 +49,46 @@ def inputs_of(db: Database, trained: Layout, present: dict[str, Column], rows: s
     if missing := [name for name in known if name not in present]:
         raise inputs_by_name.lacks(rows, missing)
     return as_trained(db, trained, [present[name] for name in known])
+
+
+def as_trained(db: Database, trained: Layout, columns: list[Column]) -> list[SourceVariable]:
+    """The model's inputs, made of these columns with the preparations of the layout.
+
+    Columns that have the names of the training columns are matched by name.  Columns of which none has such a name are
+    taken in their order.
+    """
+    known = [name for variable in trained.inputs for name in variable.columns]
+    names = [column.name for column in columns]
+    groups = variables.grouped(columns)
+    if set(names) == set(known):
+        by_name = {column.name: column for column in columns}
+        in_order = variables.grouped([by_name[name] for name in known])
+        if in_order != groups:
+            db.notice(f"the columns were put into the order of the training data: {', '.join(known)}")
+        groups = in_order
+    elif set(names) & set(known):
+        raise _mismatch(trained, names)
+    if len(groups) != len(trained.inputs):
+        raise _mismatch(trained, names)
+    inputs = []
+    for (_, own), variable in zip(groups, trained.inputs):
+        if own[0].element is None and variable.elements != len(own):
+            raise _mismatch(trained, names)
+        source = applied(variable.name, own, variable.preparation)
+        source.shape = variable.shape
+        inputs.append(source)
+    return inputs
+
+
+def _mismatch(trained: Layout, names: list[str]) -> BadData:
+    inputs = ", ".join(
+        variable.name if variable.columns == (variable.name,) else f"{variable.name} ({', '.join(variable.columns)})"
+        for variable in trained.inputs
+    )
+    return BadData(
+        f"independent_varname names {', '.join(names)}, but the model was trained on the inputs {inputs}.",
+        hint="Name the training columns, in any order; or, in their order, columns of which none has such a name.",
+    )
 
 
 def named_key(key: str, present: dict[str, Column], rows: str) -> str:

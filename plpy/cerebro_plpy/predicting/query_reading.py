@@ -41,19 +41,41 @@ class Reading:
     order: BeginPrediction | None = None
     beside: RelatedRows | None = None  # what gives the rows the columns of related tables
     mark: str | None = None  # of these tables
+    plan: Any = None  # of ``few``, which takes longer to plan than to run
 
     def query(self, source: Relation) -> Sql:
         """The chunks of the rows of the caller's query."""
         if self.beside is not None:
             source = self.beside.rows_of(source)
+        return self._chunks(source.rows)
+
+    def _chunks(self, rows: Sql) -> Sql:
         return sql(
             "SELECT {gathered} FROM (SELECT {stored}, (row_number() OVER () - 1) / {chunk} AS turn"
             " FROM {rows} AS s ORDER BY turn) r GROUP BY turn ORDER BY turn",
             gathered=self.gathered,
             stored=self.stored,
             chunk=self.chunk,
-            rows=source.rows,
+            rows=rows,
         )
+
+    @property
+    def few(self) -> Sql | None:
+        """As ``query``, of few rows: a statement whose parameter is their query.  None: it would not be the same."""
+        if self.beside is None:
+            return None
+        columns = self.beside.passed
+        if columns is None:
+            return None
+        listed = [sql("{name} {kind}", name=identifier(one.name), kind=one.cast) for one in columns]
+        rows = sql("(SELECT * FROM cerebro_internal._rows_of($1) AS q ({listed}))", listed=joined(", ", listed))
+        return self._chunks(sql("({query})", query=self.beside.query(rows)))
+
+    def passed(self, rows: Sql) -> Sql:
+        """The query that is the parameter of ``few``.  ``rows``: what stands after FROM."""
+        assert self.beside is not None
+        listed = [sql("q.{name}::{kind}", name=identifier(one.name), kind=one.cast) for one in self.beside.passed or ()]
+        return sql("SELECT {listed} FROM {rows} AS q", listed=joined(", ", listed), rows=rows)
 
     def require_sound(self, chunk: dict[str, Any], ids: list[str | None], source: str) -> None:
         """An error if a row of a chunk cannot be predicted."""

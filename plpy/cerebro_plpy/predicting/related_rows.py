@@ -6,22 +6,25 @@ call names, or that the same role has named in the call of the run that trained 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from cerebro_db.core.errors import BadData, WrongState
 from cerebro_db.core.packing.layout import Layout
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.sql import Sql, sql
+from cerebro_db.core.sql import Sql, sql, text_of
 
+from .. import platform
 from ..database import relations
-from ..database.access import Database
+from ..database.access import Cursor, Database, PlanCursor
 from ..database.relations import Column, Relation
 from ..models.trained import TrainedModel
 
 if TYPE_CHECKING:
     from ..packing.related.deriving import OpenedTables
     from ..packing.related.reading import RelatedRows
+    from .query_reading import Reading
 
 
 @dataclass(frozen=True)
@@ -165,3 +168,25 @@ def question(before: Sql, rows: RelatedRows | None) -> Sql:
     from ..packing.related import reading
 
     return sql("SELECT pg_catalog.concat_ws('|', ({before}), ({mark}))", before=before, mark=reading.marks(rows.tables))
+
+
+# -- few rows ------------------------------------------------------------------------------------------------
+
+FEW = 50  # rows, as the planner expects
+
+
+def are_few(db: Database, source: Relation) -> bool:
+    (found,) = db.text(sql("EXPLAIN (FORMAT JSON) SELECT * FROM {rows} AS q", rows=source.rows))
+    plan = found["QUERY PLAN"]
+    plan = json.loads(plan) if isinstance(plan, str) else plan
+    return bool(plan[0]["Plan"]["Plan Rows"] <= FEW)
+
+
+def few(db: Database, source: Relation, reading: Reading) -> Cursor | PlanCursor:
+    """A cursor over the chunks of few rows.  The statement over related tables takes longer to plan than to run."""
+    if reading.plan is None:
+        statement = reading.few
+        if statement is None or not platform.of(db).runs_functions_in_session:
+            return db.cursor(reading.query(source))
+        reading.plan = db.kept_plan(statement, ("text",))
+    return db.cursor_of_plan(reading.plan, text_of(reading.passed(source.rows)))

@@ -63,7 +63,7 @@ busy = False  # its rows are being read: the query may call functions of ours
 class HandedOver:
     """A query that has begun: the name of its cursor, its first chunk of rows, and the mark of the model."""
 
-    def __init__(self, cursor: str, first: dict[str, Any], mark: str) -> None:
+    def __init__(self, cursor: Any, first: dict[str, Any], mark: str) -> None:
         self.cursor, self.first, self.mark = cursor, first, mark
 
 
@@ -143,12 +143,9 @@ def _by_recipe(plpy: Any, given: dict[str, Any]) -> list[dict[str, Any]] | Hande
     # The planner runs functions of the query, and these may have predicted with another predictor.
     if _mine is not mine or [*map(list, zip(described.colnames(), described.coltypes()))] != recipe["columns"]:
         return None
-    cursor = f"cerebro_{os.urandom(6).hex()}"
-    before, after = recipe["query"]
     busy = True
     try:
-        plpy.execute(f'DECLARE "{cursor}" NO SCROLL CURSOR FOR {before}({query}\n){after}')
-        found = plpy.execute(f'FETCH 1 FROM "{cursor}"')
+        cursor, found = _few(plpy, mine, query) or _begun(plpy, recipe["query"], query)
     finally:
         busy = False
     rows: list[dict[str, Any]] = []
@@ -162,8 +159,32 @@ def _by_recipe(plpy: Any, given: dict[str, Any]) -> list[dict[str, Any]] | Hande
             let_go(end=True)
             return HandedOver(cursor, first, recipe["model"])
         rows = [{"ids": chosen, "outputs": recipe["outputs"], "answers": answers}]
-    plpy.execute(_planned(plpy, "SELECT cerebro_internal._close_cursor($1)", ["text"]), [cursor])
+    if isinstance(cursor, str):
+        plpy.execute(_planned(plpy, "SELECT cerebro_internal._close_cursor($1)", ["text"]), [cursor])
+    else:
+        cursor.close()
     return rows
+
+
+def _begun(plpy: Any, parts: list[str], query: str) -> tuple[Any, Any]:
+    """The cursor over the chunks of rows, and the first of them."""
+    cursor, (before, after) = f"cerebro_{os.urandom(6).hex()}", parts
+    plpy.execute(f'DECLARE "{cursor}" NO SCROLL CURSOR FOR {before}({query}\n){after}')
+    return cursor, plpy.execute(f'FETCH 1 FROM "{cursor}"')
+
+
+def _few(plpy: Any, mine: Predictor, query: str) -> tuple[Any, Any] | None:
+    """The same of few rows whose related rows are read; None: there are more, or no related rows (related_rows.py)."""
+    few = mine.recipe["few"]
+    if few is None:
+        return None
+    expected = plpy.execute(f"EXPLAIN (FORMAT JSON) SELECT * FROM ({query}\n) AS q")[0]["QUERY PLAN"]
+    expected = json.loads(expected) if isinstance(expected, str) else expected
+    if expected[0]["Plan"]["Plan Rows"] > FEW_ROWS:
+        return None
+    before, after = few["passed"]
+    cursor = plpy.cursor(_planned(plpy, few["query"], ["text"], mine.plans), [f"{before}({query}\n){after}"])
+    return cursor, list(cursor.fetch(1))
 
 
 def _key_of(recipe: dict[str, Any], chunk: dict[str, Any]) -> list[str] | None:

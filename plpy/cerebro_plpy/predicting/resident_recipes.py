@@ -57,6 +57,7 @@ def written(
             **{name: getattr(caller, name) for name in resident_predictor.LIMITS},
             "sent": protocol.encode(PredictMore(rows=1, values=[], folders=[])),
             "query": parts,
+            "few": _few(reading),
             "keys": len(reading.keys),
             "filled": len(reading.filled),
             "news": len(reading.news),
@@ -66,3 +67,12 @@ def written(
     )
     key = resident_predictor.key(caller.role, caller.database, caller.schemas, given)
     return (key, text) if len(text) <= LONGEST else ("", "")
+
+
+def _few(reading: Reading) -> dict[str, Any] | None:
+    """What reads few rows and their related rows; None: there are none of these."""
+    statement = reading.few
+    if statement is None:
+        return None
+    passed = text_of(reading.passed(sql_of_user(f"({ROWS}\n)"))).split(f"({ROWS}\n)")
+    return {"query": text_of(statement), "passed": passed} if len(passed) == 2 else None

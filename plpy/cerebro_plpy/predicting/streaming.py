@@ -212,7 +212,12 @@ def whole_chunks(
     db: Database, source: Relation, reading: Reading, begun: HandedOver | None = None
 ) -> Iterator[dict[str, Any]]:
     """The same, with all that is gathered of the rows; ``ids`` are their keys."""
-    cursor = db.cursor(reading.query(source)) if begun is None else db.opened_cursor(begun.cursor)
+    if begun is not None:
+        cursor: Any = db.opened_cursor(begun.cursor)
+    elif reading.beside is not None and related_rows.are_few(db, source):
+        cursor = related_rows.few(db, source, reading)
+    else:
+        cursor = db.cursor(reading.query(source))
     first: Any = [] if begun is None else [begun.first]
     found = {"rows": 0, **{f"s{place}": 0 for place in range(len(reading.news))}}
     mine, chunk = -1, {"rows": reading.chunk}

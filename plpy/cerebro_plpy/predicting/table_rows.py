@@ -23,7 +23,7 @@ from ..packing.rows import buffers, inputs_by_name, unseen_values, windowed
 from ..packing.rows.preparation import SourceVariable
 from . import execution, predictions, trainers
 from .chunks import Source, bytes_per_row
-from .inputs import as_trained
+from .keys_and_outputs import as_trained
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""``cerebro.evaluate`` and ``importance``: by the rows of a query, or by the rows for validation of the model's run.
+"""``cerebro.evaluate``, ``importance`` and ``explain``: by rows of a query, or the run's rows for validation.
 
 And what a page about a model shows of these rows.
 """
@@ -6,21 +6,26 @@ And what a page about a model shows of these rows.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from cerebro_db.core.errors import Unsupported
+from cerebro_db.core.errors import CerebroError, Unsupported
 
 from .. import platform
 from ..database.access import Database
-from ..database.entry import entry
+from ..database.entry import entry, entry_of_rows
 from ..definitions.references import model_ref
-from ..judging import evaluating, pages
+from ..judging import evaluating, explaining, pages
 from ..judging import importance as importances
+from ..judging.explaining import ExplainArguments
 from ..judging.importance import ImportanceArguments
 from ..judging.judged_rows import JudgingArguments
 from ..models.model_cache import read_model
 from ..models.trained import TrainedModel
+from ..packing import packed
+from ..packing.packed import Packed
+from ..runs.record import own_runs
 from . import validation_rows
 
 PLEASE = "Give a query that returns rows which did not train the model: {function}('{model}', 'SELECT * FROM …')."
@@ -76,3 +81,25 @@ def _validated(
             hint=please,
         )
     return model, validation_rows.packed_table_of(db, model, please)
+
+
+# -- explanations ----------------------------------------------------------------------------------------------
+
+
+@entry_of_rows("cerebro.explain")
+def explained(db: Database, **arguments: Any) -> Iterator[dict[str, Any]]:
+    return explaining.explained(db, ExplainArguments(**arguments), lambda model: _kept(db, model))
+
+
+def _kept(db: Database, model: TrainedModel) -> Packed | None:
+    """The packed rows on which the run evaluated its models, if they are still there and the caller's."""
+    run = own_runs.of_trained(db, model.table, model.layout)
+    try:
+        found = None if run is None else run.packed_validation(db)
+        if found is None:
+            return None
+        table = packed.read(db, found.name.quoted, argument="validation_table")
+        packed.require_same_shapes(model.layout, model.table.text, table)
+        return table
+    except CerebroError:
+        return None

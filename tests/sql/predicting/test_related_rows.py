@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
 import psycopg2
 import pytest
 
-from tests.sql.lab import Lab
+from tests.sql.lab import Lab, eventually, run
 from tests.sql.packing.test_append import read
 from tests.sql.packing.test_related import SHOP, STEPS
 
@@ -95,7 +96,53 @@ def test_a_query_without_a_time_is_predicted_as_of_now(shop: Lab) -> None:
     shop.told()
     now = predicted(shop, "SELECT 5 AS customer")
     assert any("as of now" in line for line in shop.told())
-    assert now == [("1", *one[1:]) for one in predicted(shop, "SELECT 5 AS customer, statement_timestamp() AS seen")]
+    assert now == predicted(shop, "SELECT 5 AS customer, statement_timestamp() AS seen")
+
+
+def test_few_rows_and_many_are_read_alike(shop: Lab) -> None:
+    """The statement for few rows is planned once, and has their query as its parameter."""
+    shop(
+        "CREATE DOMAIN number AS integer; CREATE FUNCTION many(most integer) RETURNS SETOF churn LANGUAGE plpgsql ROWS 1000"
+        " AS $$ BEGIN RETURN QUERY SELECT * FROM churn ORDER BY customer, seen LIMIT most; END $$"
+    )
+    for rows in (1, 7, 40):
+        few = f"SELECT * FROM churn ORDER BY customer, seen LIMIT {rows}"
+        expected = predicted(shop, f"SELECT * FROM many({rows})")
+        for _ in range(7):  # from the sixth on, PostgreSQL has one plan for all
+            assert predicted(shop, few) == expected
+        others = few.replace("*", "customer::number, seen::timestamptz(3), gone, '%'::varchar(5) AS \"x;y\"")
+        assert [one[1:] for one in predicted(shop, others.replace("%", "%%"))] == [one[1:] for one in expected]
+    # More rows than the planner expects are read, too: an estimate is no limit.
+    shop("ALTER FUNCTION many ROWS 1")
+    assert len(predicted(shop, "SELECT * FROM many(1000)")) == 1000
+    shop("DROP FUNCTION many; DROP DOMAIN number")
+
+
+def test_another_session_gets_the_predictor(shop: Lab) -> None:
+    if shop.greenplum:
+        pytest.skip("on Greenplum trainers end with their sessions")
+    ask = "SELECT key_value, class, probability FROM predict('m', %s)"
+    imported = "DO LANGUAGE plpython3u $$import sys; assert 'cerebro_plpy.predicting.streaming' not in sys.modules$$"
+    with contextlib.closing(shop.connect()) as session:
+        expected = run(session, ask, ROWS)
+    assert expected == predicted(shop, ROWS)
+
+    def alone() -> bool:
+        """Whether a new session answers without the imports of the first one."""
+        with contextlib.closing(shop.connect()) as session:
+            assert [run(session, ask, ROWS) for _ in range(7)] == [expected] * 7
+            try:
+                run(session, imported)
+            except psycopg2.Error:
+                return False
+            # A table that has changed is noticed: the call goes on with all imports, and its error.
+            shop("ALTER TABLE orders RENAME COLUMN amount TO total")
+            with pytest.raises(psycopg2.Error, match="does not have the column amount"):
+                run(session, ask, ROWS)
+            shop("ALTER TABLE orders RENAME COLUMN total TO amount")
+            return True
+
+    eventually(alone, 60, "the trainer is kept")
 
 
 def test_what_a_query_lacks_is_said(shop: Lab) -> None:

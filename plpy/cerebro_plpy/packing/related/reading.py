@@ -120,6 +120,15 @@ class RelatedRows:
         own = [one.name for one in present.values() if one.readable and (kept is None or one.name in kept)]
         return cls(plan, tables, present, tuple(own), time, now)
 
+    @property
+    def passed(self) -> list[Column] | None:
+        """The columns that are needed of the rows; None: a cast to the type of one of them could change it."""
+        needed = {*self.kept, *(before for step in self.plan.steps if not step.parent for before, _ in step.on)}
+        if self.time is not None and not self.now:
+            needed.add(self.time.name)
+        columns = [one for one in self.present.values() if one.name in needed]
+        return None if any(one.vector for one in columns) else columns
+
     def query(self, rows: Sql, *, again: bool = False) -> Sql:
         """``rows``: what stands after FROM.  ``again``: as ``Examples.again``."""
         columns, names = dict(self.present), list(self.kept)
