@@ -113,7 +113,7 @@ def _elements(layout: Layout) -> dict[str, list[InputElements]]:
 
 
 def _of_paths(layout: Layout, columns: Collection[str]) -> dict[str, list[str]]:
-    """Of each path to a related table with several of these columns, what all of them are called, and which they are."""
+    """Of each path to a related table with several of these columns: the name of all of them, and which they are."""
     found: dict[str, list[str]] = {}
     for name in columns:
         path = None if layout.related is None else layout.related.path_of(name)

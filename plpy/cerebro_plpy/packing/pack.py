@@ -18,6 +18,7 @@ from cerebro_db.core.arguments import PackArguments
 from cerebro_db.core.names import Name
 from cerebro_db.core.packing.packed_summary import Packing
 from cerebro_db.core.packing.preparation import OneHot
+from cerebro_db.core.packing.related import Related
 from cerebro_db.core.packing.windows import Windows
 from cerebro_db.core.packing.windows import wanted as wanted_windows
 from cerebro_db.core.records import dataclass
@@ -43,7 +44,6 @@ from .columns import profiles, target_means
 from .columns.chosen_variables import prepared
 from .folds import Folds
 from .related import source as related
-from cerebro_db.core.packing.related import Related
 from .related.source import ReadBeside
 from .rows import (
     buffers,

@@ -38,6 +38,7 @@ def create_predictor(
     configuration: int | None,
     replace: bool | None,
     thresholds: bool | None = False,
+    *,
     related: str | None = None,
 ) -> str:
     """Create the function; return how to call it."""
@@ -77,8 +78,8 @@ def create_predictor(
     # Without a number it stays the best model when the table is replaced.  A table of one model has no numbers.
     pinned = configuration is not None and model.named.has_key
     body = sql(
-        "{begin}SELECT {returned} FROM cerebro.predict({table}, pg_catalog.format({query}, {places}){chosen}{decided}{related})"
-        "{where}",
+        "{begin}SELECT {returned} FROM cerebro.predict({table}, pg_catalog.format({query}, {places}){chosen}{decided}"
+        "{related}){where}",
         begin=platform.of(db).begin_call(str(function), _for_all_rows(model, ref, pinned, bool(thresholds))),
         returned=returned,
         table=literal(ref.given) if ref.is_reference else quoting(model.table.sql),

@@ -89,10 +89,11 @@ def of(
     source: Relation,
     present: dict[str, Column],
     given: str | None,
+    *,
     keys: Collection[str] | None = None,
 ) -> Completed:
     """``keys``: of the rows' own columns, those that stay beside the inputs; None: all."""
-    return of_layout(db, model.table, model.layout, source, present, given, keys)
+    return of_layout(db, model.table, model.layout, source, present, given, keys=keys)
 
 
 def of_layout(
@@ -102,11 +103,12 @@ def of_layout(
     source: Relation,
     present: dict[str, Column],
     given: str | None,
+    *,
     keys: Collection[str] | None = None,
 ) -> Completed:
     if layout.related is None and given is None or has_them(layout, present):
         return Completed(source, present, None)
-    rows = rows_of(db, table, layout, source, present, given, keys)
+    rows = rows_of(db, table, layout, source, present, given, keys=keys)
     if rows is None:
         return Completed(source, present, None)
     whole, columns = rows.described(db, source)
@@ -132,6 +134,7 @@ def rows_of(
     source: Relation,
     present: dict[str, Column],
     given: str | None,
+    *,
     keys: Collection[str] | None = None,
 ) -> RelatedRows | None:
     """What gives the rows the columns of related tables; None: the model reads none."""

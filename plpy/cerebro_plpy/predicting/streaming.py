@@ -145,7 +145,7 @@ def reading_of(
     timed = None
     source, present = rows
     keys = _keys(key, present, model.layout) if model.layout.windows is None else {}
-    beside = related_rows.of(db, model, source, present, related, keys)
+    beside = related_rows.of(db, model, source, present, related, keys=keys)
     inputs = keys_and_outputs.inputs_of(db, model.layout, beside.present, "the query")
     if model.layout.windows is not None:
         buffers.count(db, source, inputs)

@@ -1,8 +1,7 @@
 """A model's plan names related tables, and a name in a document opens none of them.
 
-mallory's model reads tables of mallory's.  Whoever predicts with it, or with a copy of it, reads the tables that the call
-names, and no code of mallory's runs: views, policies, statistics and expressions of indexes of the named tables do not
-count the visitor.
+mallory's model reads tables of mallory's.  Whoever predicts with it, or with a copy of it, reads the tables that the
+call names, and no code of mallory's runs: no view, policy, statistic or expression of an index of mallory's tables.
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ from typing import Any
 import psycopg2
 import pytest
 
-from tests.sql.users import Town, User, town  # noqa: F401  (a fixture)
+from tests.sql import users
+from tests.sql.users import Town, User
 
 LEVELS = ("READ COMMITTED", "REPEATABLE READ")
 MLP = '[{"architecture": "mlp", "units": 4}]'
@@ -36,17 +36,18 @@ INSERT INTO orders SELECT i, 1 + i % 290, timestamptz '2023-12-20Z' + i % 40 * i
 RELATED = json.dumps({"orders": {"on": "person", "time": "at", "latest": 2}})
 FORMS = {
     "a view": "ALTER TABLE orders RENAME TO hidden;"
-    " CREATE VIEW orders AS SELECT ring(id) AS id, person, at, amount FROM hidden",
+    " CREATE VIEW orders AS SELECT id, ring(person)::integer AS person, at, amount FROM hidden",
     "a policy": "ALTER TABLE orders ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON orders USING (ring(id) > 0)",
-    "statistics": "CREATE STATISTICS s ON (ring(id)), person FROM orders; ANALYZE orders",
-    "an index": "CREATE INDEX ON orders (ring(id)); CREATE INDEX ON orders (person) WHERE ring(id) > 0; ANALYZE orders",
+    # The planner computes what is constant.
+    "statistics": "CREATE STATISTICS s ON (ring(1) + id), person FROM orders; ANALYZE orders",
+    "an index": "CREATE INDEX ON orders (person) WHERE ring(1) > 0; ANALYZE orders",
 }
 CALLS = {
     "predict": "SELECT * FROM predict('{model}', 'SELECT * FROM people'{named})",
     "predict_into": "SELECT predict_into('{model}', 'people', 'made'{named})",
     "evaluate": "SELECT * FROM evaluate('{model}', 'SELECT * FROM people'{named})",
     "importance": "SELECT * FROM importance('{model}', 'SELECT * FROM people LIMIT 50'{named})",
-    "explain": "SELECT * FROM explain('{model}', 'SELECT * FROM people LIMIT 2', background => 'people LIMIT 9'{named})",
+    "explain": "SELECT * FROM explain('{model}', 'TABLE people LIMIT 2', background => 'TABLE people LIMIT 9'{named})",
     "drift": "SELECT * FROM drift('{model}', 'SELECT * FROM people'{named})",
     "confusion_matrix": "SELECT * FROM confusion_matrix('{model}', 'SELECT * FROM people'{named})",
     "mistakes": "SELECT * FROM mistakes('{model}', 'SELECT * FROM people'{named})",
@@ -58,15 +59,16 @@ CALLS = {
 
 
 @pytest.fixture(scope="module")
-def place(town: Town) -> Iterator[tuple[Town, User, User]]:  # noqa: F811
-    mallory, bob = town.user("mallory", "cerebro_user"), town.user("bob", "cerebro_user")
-    for user in (mallory, bob):
-        user(TABLES)
-    mallory(RING.replace("{own}", mallory.name))
-    fit(mallory, "m")
-    mallory(f'GRANT USAGE ON SCHEMA "{mallory.name}" TO PUBLIC; GRANT SELECT ON ALL TABLES IN SCHEMA'
-            f' "{mallory.name}" TO PUBLIC')  # fmt: skip
-    yield town, mallory, bob
+def place(server: str) -> Iterator[tuple[Town, User, User]]:
+    with users.town(server) as root:
+        mallory, bob = root.user("mallory", "cerebro_user"), root.user("bob", "cerebro_user")
+        for user in (mallory, bob):
+            user(TABLES)
+        mallory(RING.replace("{own}", mallory.name))
+        fit(mallory, "m")
+        mallory(f"GRANT USAGE ON SCHEMA {mallory.name} TO PUBLIC")
+        mallory(f"GRANT SELECT ON ALL TABLES IN SCHEMA {mallory.name} TO PUBLIC")
+        yield root, mallory, bob
 
 
 def fit(user: User, model: str) -> None:
@@ -74,6 +76,15 @@ def fit(user: User, model: str) -> None:
         f"SELECT fit('people', '{model}', '{MLP}', target => 'gone', related => %s, as_of => 'seen', epochs => 1)",
         RELATED,
     )
+
+
+def set_trap(mallory: User, form: str) -> None:
+    """Make mallory's table of orders anew, in this form."""
+    (kind,) = mallory("SELECT relkind::text FROM pg_class WHERE oid = 'orders'::regclass")
+    mallory(f"DROP {'VIEW' if kind == 'v' else 'TABLE'} orders; DROP TABLE IF EXISTS hidden")
+    mallory(TABLES[TABLES.index("CREATE TABLE orders") :] + form)
+    mallory(f"GRANT SELECT ON ALL TABLES IN SCHEMA {mallory.name} TO PUBLIC")
+    rang(mallory)
 
 
 def rang(mallory: User) -> int:
@@ -105,18 +116,14 @@ def test_a_strangers_model_reads_what_the_call_names(place: tuple[Town, User, Us
         told = at_level(bob, LEVELS[0], call.format(model=model, named=""))
         assert told is not None and "has to name them" in told, (name, told)
         assert '"orders": "TABLE"' in told
-        call = call.replace("people LIMIT 9", "SELECT * FROM people LIMIT 9")
         assert at_level(bob, LEVELS[0], call.format(model=model, named=named())) is None, name
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("level", LEVELS)
 def test_no_code_of_the_stranger_runs(place: tuple[Town, User, User], form: str, level: str) -> None:
-    town, mallory, bob = place  # noqa: F811
-    mallory("DROP VIEW IF EXISTS orders; DROP TABLE IF EXISTS orders, hidden")
-    mallory(TABLES[TABLES.index("CREATE TABLE orders") :])
-    mallory(FORMS[form])
-    mallory(f'GRANT SELECT ON ALL TABLES IN SCHEMA "{mallory.name}" TO PUBLIC')
+    town, mallory, bob = place
+    set_trap(mallory, FORMS[form])
     model = f"{mallory.name}.m"
     root = town.root
     with root.cursor() as cursor:
@@ -126,9 +133,7 @@ def test_no_code_of_the_stranger_runs(place: tuple[Town, User, User], form: str,
         with root.cursor() as cursor:
             cursor.execute(statement)
 
-    rang(mallory)
     for call in CALLS.values():
-        call = call.replace("people LIMIT 9", "SELECT * FROM people LIMIT 9")
         for given in ("", named(f"{bob.name}.orders")):
             at_level(bob, level, call.format(model=model, named=given))
             at_level(as_root, level, call.format(model=model, named=given))
@@ -146,8 +151,7 @@ def test_a_copy_of_a_model_is_nobodys_choice(place: tuple[Town, User, User]) -> 
     fit(bob, "own")
     assert at_level(bob, LEVELS[0], CALLS["predict"].format(model="own", named="")) is None
     (run,) = bob("SELECT run FROM own_summary")
-    mallory("DROP VIEW IF EXISTS orders; DROP TABLE IF EXISTS orders, hidden")
-    mallory(TABLES[TABLES.index("CREATE TABLE orders") :] + FORMS["a view"])
+    set_trap(mallory, FORMS["a view"])
     for ending in ("", "_info", "_summary"):
         bob(f"CREATE TABLE copy{ending} AS SELECT * FROM {mallory.name}.m{ending}")
     bob(f"UPDATE copy_summary SET run = {run}")
@@ -160,13 +164,12 @@ def test_a_copy_of_a_model_is_nobodys_choice(place: tuple[Town, User, User]) -> 
 def test_a_name_in_an_edited_summary_opens_nothing(place: tuple[Town, User, User]) -> None:
     """The run is the victim's and the rows are its rows, but somebody has written another table into the plan."""
     _, mallory, bob = place
-    mallory("DROP VIEW IF EXISTS orders; DROP TABLE IF EXISTS orders, hidden")
-    mallory(TABLES[TABLES.index("CREATE TABLE orders") :] + FORMS["a view"])
-    mallory(f'GRANT SELECT ON ALL TABLES IN SCHEMA "{mallory.name}" TO PUBLIC')
+    set_trap(mallory, FORMS["a view"])
     fit(bob, "edited")
     before = bob("SELECT probability FROM predict('edited', 'SELECT * FROM people ORDER BY id')")
     bob(
-        f"UPDATE edited_summary SET layout = jsonb_set(layout, '{{related,steps,0,table}}', '\"{mallory.name}.orders\"')"
+        "UPDATE edited_summary SET layout = jsonb_set(layout, '{related,steps,0,table}', %s)",
+        f'"{mallory.name}.orders"',
     )
     assert bob("SELECT layout -> 'related' -> 'steps' -> 0 ->> 'table' FROM edited_summary") == [
         f"{mallory.name}.orders"
@@ -177,7 +180,7 @@ def test_a_name_in_an_edited_summary_opens_nothing(place: tuple[Town, User, User
 
 def test_another_role_of_the_session_has_chosen_nothing(place: tuple[Town, User, User]) -> None:
     """What a session keeps of a model is kept for the role that it was made for."""
-    town, mallory, bob = place  # noqa: F811
+    town, mallory, bob = place
     fit(bob, "shared")
     bob(f'GRANT USAGE ON SCHEMA "{bob.name}" TO PUBLIC; GRANT SELECT ON ALL TABLES IN SCHEMA "{bob.name}" TO PUBLIC')
     call = f"SELECT * FROM cerebro.predict('{bob.name}.shared', 'SELECT * FROM {bob.name}.people')"
@@ -206,7 +209,8 @@ def test_rights_are_those_of_the_caller(place: tuple[Town, User, User]) -> None:
 def test_foreign_keys_of_strangers_lead_nowhere(place: tuple[Town, User, User]) -> None:
     """'auto' follows the keys of the caller's tables alone: a stranger's table may refer to the caller's table."""
     _, mallory, bob = place
-    bob(f"CREATE TABLE parents (id integer PRIMARY KEY, age integer, gone boolean); GRANT REFERENCES ON parents TO PUBLIC;"
+    bob(f"CREATE TABLE parents (id integer PRIMARY KEY, age integer, gone boolean);"
+        f" GRANT REFERENCES ON parents TO PUBLIC;"
         f" INSERT INTO parents SELECT i, i % 50, i % 2 = 0 FROM generate_series(1, 200) i;"
         f" CREATE TABLE visits (id integer PRIMARY KEY, parent integer REFERENCES parents, pages integer);"
         f" INSERT INTO visits SELECT i, 1 + i % 200, i % 9 FROM generate_series(1, 600) i;"
@@ -225,8 +229,7 @@ def test_foreign_keys_of_strangers_lead_nowhere(place: tuple[Town, User, User]) 
 
 def test_a_predictor_remembers_what_its_creator_named(place: tuple[Town, User, User]) -> None:
     _, mallory, bob = place
-    mallory("DROP VIEW IF EXISTS orders; DROP TABLE IF EXISTS orders, hidden")
-    mallory(TABLES[TABLES.index("CREATE TABLE orders") :])
+    set_trap(mallory, "")
     bob(f"SELECT create_predictor('{mallory.name}.m', 'guess'{named()})")
     (body,) = bob(
         "SELECT prosrc FROM pg_proc WHERE proname = 'guess' AND pronamespace = current_schema()::regnamespace"

@@ -109,7 +109,7 @@ VALUES = {
     "function": "'cerebro.roc_curve'", "wanted": "'class'", "one": "current_user", "other": "current_user",
     "handle": "'rows'", "variable": "'features'", "payload": "'\\x00'", "state": "'1'", "start": "0", "visit": "1",
     "index": "0", "rows": "1", "variables": "ARRAY['\\x00'::bytea]", "numbers": "'\\x00000000'",
-    "value": "'a text of words'", "length": "5", "ids": "100", "settings": text(SETTINGS),
+    "column_name": "'seen'", "value": "'a text of words'", "length": "5", "ids": "100", "settings": text(SETTINGS),
     "work": document(["DropStates", {"names": []}]), "timeout": "0.1", "var": "'{1, 2}'", "x": "'{1, 2}'",
     "bytes": "'\\x00000000'", "size": "4", "elements": "ARRAY[1, 2]",
     "task": "'judge'", "metric": "'accuracy'", "margin": "0", "if_unchanged": "true",

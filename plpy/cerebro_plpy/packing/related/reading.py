@@ -101,7 +101,7 @@ class RelatedRows:
         present: Mapping[str, Column],
         kept: Collection[str] | None = None,
     ) -> RelatedRows:
-        """``kept``: None: all that may be read.  An error unless the rows have the keys and a time of the right type."""
+        """``kept``: None: all that may be read.  An error unless the rows have the keys and a time of a right type."""
         for step in plan.steps:
             if not step.parent:
                 _require_keys(step, source, present, tables)
