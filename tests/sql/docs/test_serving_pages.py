@@ -75,11 +75,6 @@ def test_an_alias_moves(shown: Shown) -> None:
     assert [(row[0], row[1], 1000 < row[4] < 2000) for row in versions] == [(1, "production", True)]
 
 
-def test_the_new_models_are_compared_with_the_old(shown: Shown) -> None:
-    (compared,) = shown.of("UNION ALL")
-    assert {row[0] for row in compared} == {"old", "new"}
-
-
 def test_models(lab: Lab, shown: Shown) -> None:
     (listed,) = shown.of("FROM cerebro.models")
     names = {row[0] for row in listed}

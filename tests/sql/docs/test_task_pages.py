@@ -31,7 +31,7 @@ def test_columns_become_what_the_page_says(shown: Shown) -> None:
 
 def test_runs_finish(shown: Shown) -> None:
     statuses = shown.statuses()
-    assert len(statuses) == 12 and set(statuses.values()) == {"finished"}
+    assert len(statuses) == 14 and set(statuses.values()) == {"finished"}
 
 
 def test_a_search_stops_models(shown: Shown) -> None:
