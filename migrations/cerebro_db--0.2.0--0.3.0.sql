@@ -1,26 +1,36 @@
 -- What is new in 0.3.0.
 
--- cerebro.train has one more argument. If a view of a user's calls the function, it cannot be dropped: it gets another name,
--- which the view follows, and calls the new one. It leaves the extension, so that a dump of the database has it.
+-- Functions with more arguments. If a view of a user's calls one of them, it cannot be dropped: it gets another name, which
+-- the view follows, and calls the new one. It leaves the extension, so that a dump of the database has it.
 DO $$
 DECLARE
     old record;
 BEGIN
     FOR old IN
-        SELECT p.oid::regprocedure AS signature, pg_catalog.pg_get_function_arguments(p.oid) AS arguments,
+        SELECT p.oid::regprocedure AS signature, p.proname AS name, p.pronamespace::regnamespace AS schema,
+               pg_catalog.pg_get_function_arguments(p.oid) AS arguments,
                pg_catalog.pg_get_function_identity_arguments(p.oid) AS identity,
+               pg_catalog.pg_get_function_result(p.oid) AS result, p.proretset AS is_set,
                (SELECT pg_catalog.string_agg('$' || n, ', ' ORDER BY n)
                   FROM pg_catalog.generate_series(1, p.pronargs) n) AS given
           FROM pg_catalog.pg_proc p
-         WHERE p.pronamespace = 'cerebro'::regnamespace AND p.proname = 'train'
+         WHERE p.pronamespace IN ('cerebro'::regnamespace, 'cerebro_internal'::regnamespace)
+           AND p.proname IN ('train', 'search', 'fit', 'pack', '_packed_rows', 'pack_like', 'append',
+                             'predict', '_predict_rows', 'predict_into', 'create_predictor', 'calibrate', '_judging',
+                             '_scored', 'evaluate', 'confusion_matrix', 'class_metrics', 'roc_curve', 'precision_recall',
+                             'calibration', 'residuals', 'mistakes', 'importance', '_explained', 'explain', 'drift')
     LOOP
         BEGIN
             EXECUTE pg_catalog.format('DROP FUNCTION %s', old.signature);
         EXCEPTION WHEN dependent_objects_still_exist THEN
-            EXECUTE pg_catalog.format('CREATE OR REPLACE FUNCTION cerebro.train(%s) RETURNS bigint LANGUAGE sql AS %L',
-                                      old.arguments, pg_catalog.format('SELECT cerebro.train(%s)', old.given));
-            EXECUTE pg_catalog.format('ALTER FUNCTION cerebro.train(%s) RENAME TO _train_0_2', old.identity);
-            EXECUTE pg_catalog.format('ALTER EXTENSION cerebro_db DROP FUNCTION cerebro._train_0_2(%s)', old.identity);
+            EXECUTE pg_catalog.format('CREATE OR REPLACE FUNCTION %s.%I(%s) RETURNS %s LANGUAGE sql AS %L',
+                                      old.schema, old.name, old.arguments, old.result,
+                                      pg_catalog.format('SELECT %s%s.%I(%s)', CASE WHEN old.is_set THEN '* FROM ' END,
+                                                        old.schema, old.name, old.given));
+            EXECUTE pg_catalog.format('ALTER FUNCTION %s.%I(%s) RENAME TO %I', old.schema, old.name, old.identity,
+                                      '_' || old.name || '_0_2');
+            EXECUTE pg_catalog.format('ALTER EXTENSION cerebro_db DROP FUNCTION %s.%I(%s)', old.schema,
+                                      '_' || old.name || '_0_2', old.identity);
         END;
     END LOOP;
 END

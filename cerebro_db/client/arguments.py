@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
-from typing import Any, TypedDict
+from typing import Any, TypedDict, Union
 
 from psycopg2 import sql
 from psycopg2.extras import Json
@@ -43,6 +44,8 @@ class PackingArguments(TypedDict, total=False):
     class_weight: str
     folds: int
     group_by: str | Sequence[str]
+    related: str
+    as_of: str
 
 
 class PackArguments(PackingArguments, total=False):
@@ -138,6 +141,13 @@ def call(
 def unknown(name: str, known: Sequence[str]) -> str:
     meant = OTHER_NAMES.get(name.lower()) or next(iter(difflib.get_close_matches(name, known, 1)), None)
     return f"there is no argument {name}" + (f"; did you mean {meant}?" if meant in known else "")
+
+
+Related = Union[str, Mapping[str, str]]  # the related tables that a model reads, by their paths
+
+
+def as_json(related: Related | None) -> str | None:
+    return related if related is None or isinstance(related, str) else json.dumps(dict(related))
 
 
 def listed(columns: str | Sequence[str] | None) -> str | None:

@@ -13,7 +13,17 @@ from psycopg2 import sql
 from cerebro_db.core.names import Name
 
 from . import frames, images, interrupts, notebooks, report, trackers
-from .arguments import DRY_RUN, FitArguments, PackArguments, SearchArguments, TaskArguments, TrainArguments, call
+from .arguments import (
+    DRY_RUN,
+    FitArguments,
+    PackArguments,
+    Related,
+    SearchArguments,
+    TaskArguments,
+    TrainArguments,
+    as_json,
+    call,
+)
 from .errors import CannotConnect, ClientError
 from .frames import Frame
 from .methods.judging import JudgingMethods
@@ -180,9 +190,12 @@ class Cerebro(RunMethods, SteeringMethods, ModelMethods, JudgingMethods, Registr
         needed = {"source_table": source_table, "output_table": output_table, "target": target}
         self.rows(*call("pack", needed, arguments, PackArguments, more=None))
 
-    def append(self, packed_table: str, source_table: str, *, divide: bool = True) -> None:
+    def append(
+        self, packed_table: str, source_table: str, *, divide: bool = True, related: Related | None = None
+    ) -> None:
         """Adds rows that arrived later to a packed table. ``divide``: some of them are for validation, as before."""
-        self.rows("SELECT cerebro.append(%s, %s, %s)", (packed_table, source_table, divide))
+        given = (packed_table, source_table, divide, as_json(related))
+        self.rows("SELECT cerebro.append(%s, %s, %s, %s)", given)
 
     def make_task(
         self,

@@ -68,6 +68,12 @@ class PackingArguments:
     """columns, separated by commas. Rows with the same values are a group, which lies on one segment unless it has
     more rows than a segment's share. A fit then trains one model of each configuration for each group, and one on all
     rows. With a sequence, the columns are among those of its "by"."""
+    related: Text = None
+    """tables to read beside the source: auto follows declared foreign keys in both directions; a JSON object names
+    tables by their paths, for instance {"orders": {"time": "ordered_at"}, "orders.items": {}}
+    (docs/related.md)."""
+    as_of: Text = None
+    """the column with the time of each row. Of related tables, only rows before that time are read."""
 
 
 @dataclass(frozen=True)

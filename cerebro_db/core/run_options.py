@@ -96,6 +96,9 @@ class RunOptions:
     averaging: bool = False  # in every epoch a replica of a model trains on each segment; their states are averaged
     follows: tuple[Step, ...] = codec.omitted(())  # what is done with the model tables
     named: Mapping[str, StoredName] = field(default_factory=dict)  # the tables with rows that its call named
+    related: Mapping[str, StoredName] = field(
+        default_factory=dict
+    )  # the related tables that its call read, by their paths
     others: Mapping[str, Any] = codec.unknown()  # other keys on record, of the packages that wrote them
     lenient = True
 
@@ -120,8 +123,9 @@ class RunOptions:
         document = codec.encode_fields(self)
         if self.objective is None:
             del document["keep"]  # which of its states a model keeps is a question only if there is an objective
-        if not self.named:
-            del document["named"]
+        for name in ("named", "related"):
+            if not document[name]:
+                del document[name]
         return document
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from .architecture import beginnings, building, sources, trees
+from .architecture import beginnings, building, neighbourhoods, related_inputs, sources, trees
 from .architecture.sources import Source
 from .errors import InvalidArgument
 from .packing.layout import Layout
@@ -55,6 +55,9 @@ DEPTHS = (6, 4, 8)  # of trees
 MOST_WORK = 1 << 16  # of trees that train tries: a visit takes 10 s or so, however few the rows are
 BINS = (16,)  # of each number; a choice by the rows for validation between these and none was no better
 RATES = (0.0005, 0.01)  # learning rates
+# Of rows with related tables. A search begins with the one in the middle.
+WAYS = (related_inputs.AGGREGATES, related_inputs.BOTH, related_inputs.NEIGHBOURHOODS)
+ENCODERS = ("mean", "attention", "gru")
 FEW_ROWS = 1000  # a model soon knows them by heart
 DROPOUT_OF_FEW_ROWS = (0.5, 0.3)
 RATES_OF_FEW_ROWS = (0.0005, 0.003)
@@ -128,7 +131,7 @@ def planned(
         models = (layout.folds + 1) * (len(layout.groups.labels) + 1)
         configurations = min(configurations, wishes.configurations or max(1, MOST_MODELS // models))
     space = {
-        **_parameters(layout, rows, seconds, wishes.architectures),
+        **_parameters(layout, rows, seconds, wishes.architectures, wishes.space or {}),
         **defaults(layout, rows, segments, wishes.objective),
         **_of_steps(rows, wishes.architectures),
         **(wishes.space or {}),
@@ -172,7 +175,7 @@ def usual_architectures(layout: Layout) -> tuple[str, ...]:
     """The architectures that train tries unless the user names others."""
     if layout.windows is not None:
         return OF_WINDOWS
-    if any(map(beginnings.is_surely_image, layout.inputs)):
+    if any(map(beginnings.is_surely_image, related_inputs.flat_inputs(layout))):
         return OF_IMAGES
     return (ARCHITECTURE, trees.KIND) if trees.fits(layout) and _depths(layout) else (ARCHITECTURE,)
 
@@ -248,13 +251,18 @@ def _passes(rows: int, segments: int) -> int:
     return max(1, min(MOST_PASSES, VISIT_ROWS * segments // max(1, rows)))
 
 
-def _parameters(layout: Layout, rows: int, seconds: float | None, architectures: Mapping[Any, Source]) -> Json:
-    """The parameters of an mlp that a plan tries, if there is one among the architectures that has them."""
+def _parameters(
+    layout: Layout, rows: int, seconds: float | None, architectures: Mapping[Any, Source], wished: Json
+) -> Json:
+    """The parameters of an mlp that a plan tries, if there is one among the architectures that has them.
+
+    ``wished``: the entries of the space that the user has given.
+    """
     few = rows <= FEW_ROWS
     mlp = next(
         (label for label, one in architectures.items() if isinstance(one, sources.Kind) and one.kind == "mlp"), None
     )
-    values: dict[str, tuple[float, ...]] = {"units": UNITS, "dropout": DROPOUT_OF_FEW_ROWS if few else DROPOUT}
+    values: dict[str, tuple[Any, ...]] = {"units": UNITS, "dropout": DROPOUT_OF_FEW_ROWS if few else DROPOUT}
     if building.can_have_bins(layout) and not few:
         values["bins"] = BINS
     known = sources.parameters(architectures[mlp]) if mlp is not None else set()
@@ -269,7 +277,36 @@ def _parameters(layout: Layout, rows: int, seconds: float | None, architectures:
             found[name] = {"choice": tried, "when": {"architecture": mlp}}
         else:
             found[name] = {"choice": tried} if len(tried) > 1 else tried[0]
+    if mlp is not None:
+        when = {flat.ARCHITECTURE: mlp} if len(architectures) > 1 else {}
+        found.update(_of_related(layout, seconds, architectures[mlp], when, wished))
     return found
+
+
+def _of_related(layout: Layout, seconds: float | None, mlp: Source, when: Json, wished: Json) -> Json:
+    """What an mlp reads of related tables, and how it reads the latest rows.  ``when``: the mlp is trained."""
+    assert isinstance(mlp, sources.Kind)
+    if not related_inputs.has_neighbourhoods(layout):
+        return {}
+    found: Json = {}
+    ways: Any = mlp.fixed.get(related_inputs.RELATED, wished.get(related_inputs.RELATED))
+    if ways is None and related_inputs.has_aggregates(layout):
+        ways = found[related_inputs.RELATED] = {"choice": [*WAYS], **_condition(when)}
+    reading = (related_inputs.BOTH, related_inputs.NEIGHBOURHOODS)
+    if isinstance(ways, dict):
+        read = [one for one in ways.get("choice", ()) if one in reading]
+        when = {**when, related_inputs.RELATED: read}
+    else:
+        read = [one for one in (ways or related_inputs.BOTH,) if one in reading]
+    if read and neighbourhoods.ENCODER not in mlp.fixed:
+        few = seconds is not None and seconds < SECONDS_FOR_MANY_PROGRAMS
+        tried = [neighbourhoods.OF_ENCODER.default] if few else [*ENCODERS]
+        found[neighbourhoods.ENCODER] = {"choice": tried, **_condition(when)}
+    return found
+
+
+def _condition(when: Json) -> Json:
+    return {"when": when} if when else {}
 
 
 def _depths(layout: Layout) -> list[int]:

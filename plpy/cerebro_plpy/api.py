@@ -31,14 +31,13 @@ class _Quietly:
 QUIETLY = _Quietly()
 
 FUNCTIONS = {
-    "packing.appending": ("append",),
     "packing.architecture": ("architecture",),
     "packing.kept_rows": ("packed_rows",),
     "packing.pack": ("pack",),
-    "packing.pack_plain": ("pack_like", "pack_plain"),
+    "packing.pack_plain": ("pack_plain",),
     "packing.prepared_columns": ("prepared_columns",),
     "graphs.propagate": ("propagate",),
-    "related.tasks": ("make_task",),
+    "tasks.make_task": ("make_task",),
     "database.cancellation": ("admit", "hold", "is_dispatching"),
     "definitions.added": ("add_architecture",),
     "definitions.custom_functions": ("add_custom_function", "drop_custom_function"),
@@ -64,6 +63,7 @@ FUNCTIONS = {
     "verbs.ensembling": ("ensemble",),
     "verbs.evaluating": ("evaluate", "importance", "validation_explained", "validation_sample"),
     "verbs.explaining": ("explained",),
+    "verbs.more_rows": ("append", "pack_like", "related_rows"),
     "verbs.registering": ("register",),
     "verbs.resuming": ("drive", "resume"),
     "verbs.retraining": ("retrain",),

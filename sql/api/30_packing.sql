@@ -50,7 +50,8 @@ CREATE OR REPLACE FUNCTION cerebro.pack_like(
     inputs text,
     packed_table text,
     buffer_size integer DEFAULT NULL,
-    distribution_rules text DEFAULT NULL
+    distribution_rules text DEFAULT NULL,
+    related text DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u
 SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit = off

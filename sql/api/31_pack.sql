@@ -21,7 +21,8 @@ shows. Predictions prepare rows in the same way.
 CREATE OR REPLACE FUNCTION cerebro.append(
     packed_table text,
     source_table text,
-    divide boolean DEFAULT true
+    divide boolean DEFAULT true,
+    related text DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u
 SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit = off
@@ -37,7 +38,9 @@ means, categories and quantiles of the packed rows; a notice names columns whose
   twice are in it twice. Runs that have begun go on with the rows that they began with.
 - source_table: a table or view with the new rows alone. It has the columns of the packed rows, with the same names.
 - divide: true divides the rows between training and validation by the rule of the packed rows. false adds all of them to
-  those for training.';
+  those for training.
+- related: the related tables that the packed rows read, by their paths, for instance {"orders": "shop.orders"}. NULL: those
+  that you named, or that were followed, when you trained on the packed table.';
 
 -- The settings are those of cerebro.pack.
 CREATE OR REPLACE FUNCTION cerebro_internal._text_in_utc(anyelement) RETURNS text
@@ -46,6 +49,20 @@ SELECT $1::text
 $sql$;
 COMMENT ON FUNCTION cerebro_internal._text_in_utc(@types@) IS
 'The text of an array, a range or a row, whatever the time zone of the session is.';
+
+CREATE OR REPLACE FUNCTION cerebro_internal._known_time(value anyelement, column_name text) RETURNS anyelement
+LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
+BEGIN
+    IF value IS NULL THEN
+        RAISE EXCEPTION 'the column ''%'' is NULL in a row, and it is not known which related rows were there then', column_name
+              USING ERRCODE = 'null_value_not_allowed',
+                    HINT = 'Leave the row out, or fill it in: statement_timestamp() is now.';
+    END IF;
+    RETURN value;
+END
+$$;
+COMMENT ON FUNCTION cerebro_internal._known_time(@types@) IS
+'The time of a row whose related rows are read; an error if it is NULL.';
 
 CREATE OR REPLACE FUNCTION cerebro_internal._packed_rows(
     also_in text,

@@ -56,7 +56,7 @@ COMMENT ON FUNCTION cerebro_internal._smallints(@types@) IS
 -- One row for each chunk of rows, so that the rows themselves are made by the server and not by Python.
 CREATE OR REPLACE FUNCTION cerebro_internal._predict_rows(
     model_table text, query text, key text, configuration integer, top integer, coverage double precision,
-    calibrated boolean, thresholds boolean, probability_of text, times boolean
+    calibrated boolean, thresholds boolean, probability_of text, related text, times boolean
 )
 RETURNS TABLE (ids text[], outputs jsonb, answers cerebro_internal._prediction[])
 LANGUAGE plpython3u AS $py$
@@ -75,7 +75,8 @@ CREATE OR REPLACE FUNCTION cerebro.predict(
     coverage      double precision DEFAULT NULL,
     calibrated    boolean DEFAULT NULL,
     thresholds    boolean DEFAULT false,
-    probability_of text   DEFAULT NULL
+    probability_of text   DEFAULT NULL,
+    related       text    DEFAULT NULL
 ) RETURNS TABLE (key_value text, target text, value double precision, class text, probability double precision,
                  rank integer, lower double precision, upper double precision, forecast_for text)
 LANGUAGE sql
@@ -86,7 +87,7 @@ SELECT CASE WHEN o.timed THEN (p.id::text[])[1] ELSE p.id END, o.name,
        p.number::double precision - o.halves[1 + width_bucket(p.number::double precision, o.edges)],
        p.number::double precision + o.halves[1 + width_bucket(p.number::double precision, o.edges)],
        CASE WHEN o.timed THEN (p.id::text[])[2] END
-  FROM cerebro_internal._predict_rows($1, $2, $3, $4, $5, $6, $7, $8, $9, true) s
+  FROM cerebro_internal._predict_rows($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, true) s
  CROSS JOIN LATERAL unnest(s.answers) AS a
  CROSS JOIN LATERAL jsonb_to_recordset(s.outputs) AS o (output integer, name text, labels text[],
                                                         edges double precision[], halves double precision[],
@@ -116,6 +117,10 @@ query with the names of the training columns; they are prepared as in training.
   probability alone. The probabilities are calibrated.
 - probability_of: a class, or several separated by commas: returns these classes with their probabilities in each row,
   instead of the most probable class. *: all classes.
+- related: the related tables that the model reads, by their paths, for instance {"orders": "shop.orders"}. NULL: those that
+  you named, or that were followed, when you trained the model; of a model that another role has trained, all must be named
+  (docs/related.md). They are read as of the time of each row; a query without that column is predicted as of now. A query
+  that has all columns of related tables already, as cerebro.related_rows returns them, needs none.
 
 coverage, calibrated and thresholds need what cerebro.calibrate has kept with the model. A number to predict is in value.
 A class is in class, with its probability. A forecast has the key of the last row that it reads in key_value, and in
@@ -133,7 +138,8 @@ CREATE OR REPLACE FUNCTION cerebro.predict_into(
     calibrated    boolean DEFAULT NULL,
     thresholds    boolean DEFAULT false,
     probability_of text   DEFAULT NULL,
-    keep          text    DEFAULT NULL
+    keep          text    DEFAULT NULL,
+    related       text    DEFAULT NULL
 ) RETURNS bigint
 LANGUAGE plpython3u
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
@@ -161,11 +167,30 @@ session, each row by the model of its group.
 - probability_of: a class, or several separated by commas: the probability of each is in a column probability_CLASS. *: all
   classes.
 - top: how many of the most probable classes the table has for each row, one row for each; the column rank numbers them.
-- configuration, coverage, calibrated, thresholds: as in cerebro.predict.';
+- configuration, coverage, calibrated, thresholds, related: as in cerebro.predict.';
+
+CREATE OR REPLACE FUNCTION cerebro.related_rows(
+    model_table text, query text, output_table text, related text DEFAULT NULL
+) RETURNS bigint
+LANGUAGE plpython3u
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
+@cerebro@
+return api.related_rows(plpy, @by_name@)
+$py$;
+COMMENT ON FUNCTION cerebro.related_rows(@types@) IS
+'Writes the rows of a query into a new table, with the columns that a model reads of related tables beside their own columns.
+Returns the number of rows. Whoever has these columns can predict without the related tables: with cerebro.predict, or
+outside the database with the model that cerebro export writes.
+
+- model_table: the table of trained models, or a packed table.
+- query: a query that returns the rows, with the keys that lead to related tables and the time of each row; or the name of a
+  table.
+- output_table: the new table.
+- related: as in cerebro.predict.';
 
 CREATE OR REPLACE FUNCTION cerebro.create_predictor(
     model_table text, function_name text, configuration integer DEFAULT NULL, replace boolean DEFAULT false,
-    thresholds boolean DEFAULT false
+    thresholds boolean DEFAULT false, related text DEFAULT NULL
 ) RETURNS text
 LANGUAGE plpython3u AS $py$
 @cerebro@
@@ -189,7 +214,9 @@ While a transaction replaces the model table, the function waits for it. Afterwa
   the run; without an objective, the one with the lowest loss, on the validation table if there was one. The function
   chooses it in each call.
 - replace: true replaces a function of that name that cerebro.create_predictor has made.
-- thresholds: true decides the class by the thresholds that cerebro.calibrate has kept.';
+- thresholds: true decides the class by the thresholds that cerebro.calibrate has kept.
+- related: as in cerebro.predict. The function reads these tables for whoever calls it, with the caller''s rights. Of a model
+  that reads related tables, the arguments are the columns of the row itself, and the time of the row: NULL is now.';
 
 CREATE OR REPLACE FUNCTION cerebro.calibrate(
     model_table   text,
@@ -197,7 +224,8 @@ CREATE OR REPLACE FUNCTION cerebro.calibrate(
     target        text    DEFAULT NULL,
     configuration integer DEFAULT NULL,
     decide_by     text    DEFAULT 'f1',
-    seconds       double precision DEFAULT NULL
+    seconds       double precision DEFAULT NULL,
+    related       text    DEFAULT NULL
 ) RETURNS TABLE (target text, measure text, before double precision, after double precision)
 LANGUAGE plpython3u
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
@@ -219,7 +247,7 @@ call replaces what the first one has kept of a target. Only the owner of the mod
   rows that the run took for validation. They have chosen the best model and the best epoch, so its errors on them are
   slightly too small.
 - target: the column to calibrate for. NULL: all targets.
-- configuration: as in cerebro.predict.
+- configuration, related: as in cerebro.predict.
 - decide_by: what the thresholds make as large as possible: f1 (the mean of F1 over the classes) or balanced_accuracy (the
   mean of the recall). Or a JSON object that says what it costs to miss a row of a class, for instance {"bad": 10}; 1 for the
   others. NULL: none.

@@ -6,7 +6,7 @@
 CREATE OR REPLACE FUNCTION cerebro_internal._judging(
     function text, model_table text, query text, target text, key text, wanted text, configuration integer,
     bins integer DEFAULT 1, coverage double precision DEFAULT NULL, calibrated boolean DEFAULT NULL,
-    thresholds boolean DEFAULT false
+    thresholds boolean DEFAULT false, related text DEFAULT NULL
 ) RETURNS TABLE (rows_query text, row_key text, of_target text, class text, null_is_class boolean, classes integer)
 LANGUAGE plpython3u AS $py$
 @cerebro@
@@ -23,7 +23,8 @@ CREATE OR REPLACE FUNCTION cerebro.evaluate(
     configuration integer DEFAULT NULL,
     coverage      double precision DEFAULT NULL,
     calibrated    boolean DEFAULT NULL,
-    thresholds    boolean DEFAULT false
+    thresholds    boolean DEFAULT false,
+    related       text    DEFAULT NULL
 ) RETURNS TABLE (metric text, value double precision, baseline double precision)
 LANGUAGE plpython3u
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
@@ -48,7 +49,7 @@ no table.
 - baseline: what the simplest answer gets. Of a number it is the mean of these rows, of a class the most frequent class of these
   rows. The log_loss is that of the frequencies of the classes as probabilities. NULL: the metric has no baseline.
 - A metric is NULL if these rows do not define it, for instance auc if they have one class only.
-- coverage, calibrated, thresholds: as in cerebro.predict; the metrics are those of such predictions.
+- coverage, calibrated, thresholds, related: as in cerebro.predict; the metrics are those of such predictions.
 - model_table, target, configuration: as in cerebro.confusion_matrix. A window is compared with the
   target that packing gives it: that of its last row, or the majority.';
 
@@ -77,7 +78,8 @@ CREATE OR REPLACE FUNCTION cerebro.confusion_matrix(
     query         text,
     target        text    DEFAULT NULL,
     configuration integer DEFAULT NULL,
-    thresholds    boolean DEFAULT false
+    thresholds    boolean DEFAULT false,
+    related       text    DEFAULT NULL
 ) RETURNS TABLE (actual text, predicted text, count bigint, share double precision)
 LANGUAGE plpgsql
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $$
@@ -86,11 +88,11 @@ DECLARE
     judged record;
 BEGIN
     SELECT * INTO judged FROM cerebro_internal._judging('cerebro.confusion_matrix', $1, $2, $3, NULL, 'class', $4,
-                                               thresholds => $5);
+                                               thresholds => $5, related => $6);
     RETURN QUERY
     SELECT g.actual, g.predicted, g.n, g.n / sum(g.n) OVER (PARTITION BY g.actual)::double precision
       FROM (SELECT p.key_value::json ->> 1 AS actual, p.class AS predicted, count(*) AS n
-              FROM cerebro.predict($1, judged.rows_query, judged.row_key, $4, thresholds => $5) p
+              FROM cerebro.predict($1, judged.rows_query, judged.row_key, $4, thresholds => $5, related => $6) p
              WHERE p.target = judged.of_target
              GROUP BY 1, 2) g
      ORDER BY 1, 2;
@@ -105,14 +107,15 @@ that no class has is shown as text.
 - query: a query that returns rows with the inputs and the target, for instance SELECT * FROM new_rows; or the name of a
   table: all its rows.
 - target: the column that is judged. NULL: the only target of the model.
-- configuration, thresholds: as in cerebro.predict.';
+- configuration, thresholds, related: as in cerebro.predict.';
 
 CREATE OR REPLACE FUNCTION cerebro.class_metrics(
     model_table   text,
     query         text,
     target        text    DEFAULT NULL,
     configuration integer DEFAULT NULL,
-    thresholds    boolean DEFAULT false
+    thresholds    boolean DEFAULT false,
+    related       text    DEFAULT NULL
 ) RETURNS TABLE (class text, "precision" double precision, recall double precision, f1 double precision, rows bigint,
                  predicted bigint)
 LANGUAGE plpgsql
@@ -121,13 +124,14 @@ SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' 
 DECLARE
     judged record;
 BEGIN
-    SELECT * INTO judged FROM cerebro_internal._judging('cerebro.class_metrics', $1, $2, $3, NULL, 'class', $4, thresholds => $5);
+    SELECT * INTO judged FROM cerebro_internal._judging('cerebro.class_metrics', $1, $2, $3, NULL, 'class', $4, thresholds => $5,
+                                               related => $6);
     RETURN QUERY
     SELECT c.class, c.hits / nullif(c.predicted, 0)::double precision, c.hits / nullif(c.n, 0)::double precision,
            2 * c.hits / (c.n + c.predicted)::double precision, c.n, c.predicted
       FROM (SELECT v.class, sum(v.hits)::bigint AS hits, sum(v.n)::bigint AS n, sum(v.predicted)::bigint AS predicted
               FROM (SELECT p.key_value::json ->> 1 AS actual, p.class, count(*) AS n
-                      FROM cerebro.predict($1, judged.rows_query, judged.row_key, $4, thresholds => $5) p
+                      FROM cerebro.predict($1, judged.rows_query, judged.row_key, $4, thresholds => $5, related => $6) p
                      WHERE p.target = judged.of_target
                      GROUP BY 1, 2) g
              CROSS JOIN LATERAL (VALUES
@@ -143,11 +147,11 @@ COMMENT ON FUNCTION cerebro.class_metrics(@types@) IS
 the class has it), the recall (which part of the rows with the class is predicted as it), F1, how many rows have the class,
 and as how many it is predicted. Rows whose target is NULL are left out, unless NULL is a class of the model.
 
-- model_table, query, target, configuration, thresholds: as in cerebro.confusion_matrix.';
+- model_table, query, target, configuration, thresholds, related: as in cerebro.confusion_matrix.';
 
 CREATE OR REPLACE FUNCTION cerebro_internal._scored(
     function text, model_table text, query text, class text, target text, configuration integer, bins integer DEFAULT 1,
-    calibrated boolean DEFAULT NULL
+    calibrated boolean DEFAULT NULL, related text DEFAULT NULL
 ) RETURNS TABLE (positive integer, probability double precision)
 LANGUAGE plpgsql
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $$
@@ -156,10 +160,10 @@ DECLARE
     judged record;
 BEGIN
     SELECT * INTO judged FROM cerebro_internal._judging($1, $2, $3, $5, NULL, concat_ws(' ', 'one', $4), $6, $7,
-                                               calibrated => $8);
+                                               calibrated => $8, related => $9);
     RETURN QUERY
     SELECT ((p.key_value::json ->> 1) IS NOT DISTINCT FROM judged.class)::integer, p.probability
-      FROM cerebro.predict($2, judged.rows_query, judged.row_key, $6, 1000000, calibrated => $8) p
+      FROM cerebro.predict($2, judged.rows_query, judged.row_key, $6, 1000000, calibrated => $8, related => $9) p
      WHERE p.target = judged.of_target AND p.class IS NOT DISTINCT FROM judged.class
        AND ((p.key_value::json ->> 1) IS NOT NULL OR judged.null_is_class);
 END
@@ -172,13 +176,14 @@ CREATE OR REPLACE FUNCTION cerebro.roc_curve(
     query         text,
     class         text    DEFAULT NULL,
     target        text    DEFAULT NULL,
-    configuration integer DEFAULT NULL
+    configuration integer DEFAULT NULL,
+    related       text    DEFAULT NULL
 ) RETURNS TABLE (threshold double precision, true_positive_rate double precision, false_positive_rate double precision)
 LANGUAGE sql AS $sql$
 SELECT g.probability, sum(g.positives) OVER higher / nullif(sum(g.positives) OVER (), 0)::double precision,
        sum(g.n - g.positives) OVER higher / nullif(sum(g.n - g.positives) OVER (), 0)::double precision
   FROM (SELECT s.probability, sum(s.positive) AS positives, count(*) AS n
-          FROM cerebro_internal._scored('cerebro.roc_curve', $1, $2, $3, $4, $5) s GROUP BY 1) g
+          FROM cerebro_internal._scored('cerebro.roc_curve', $1, $2, $3, $4, $5, related => $6) s GROUP BY 1) g
 WINDOW higher AS (ORDER BY g.probability DESC)
  ORDER BY 1 DESC
 $sql$;
@@ -188,21 +193,22 @@ has at least this probability. Rates are NULL if there are no such rows. Rows wh
 NULL is a class of the model.
 
 - class: the class, as text. NULL: the second one of a target with two classes.
-- model_table, query, target, configuration: as in cerebro.confusion_matrix.';
+- model_table, query, target, configuration, related: as in cerebro.confusion_matrix.';
 
 CREATE OR REPLACE FUNCTION cerebro.precision_recall(
     model_table   text,
     query         text,
     class         text    DEFAULT NULL,
     target        text    DEFAULT NULL,
-    configuration integer DEFAULT NULL
+    configuration integer DEFAULT NULL,
+    related       text    DEFAULT NULL
 ) RETURNS TABLE (threshold double precision, "precision" double precision, recall double precision, f1 double precision)
 LANGUAGE sql AS $sql$
 SELECT c.probability, c.found / c.n, c.found / nullif(c.positives, 0), 2 * c.found / nullif(c.n + c.positives, 0)
   FROM (SELECT g.probability, sum(g.positives) OVER higher::double precision AS found, sum(g.n) OVER higher AS n,
                sum(g.positives) OVER () AS positives
           FROM (SELECT s.probability, sum(s.positive) AS positives, count(*) AS n
-                  FROM cerebro_internal._scored('cerebro.precision_recall', $1, $2, $3, $4, $5) s GROUP BY 1) g
+                  FROM cerebro_internal._scored('cerebro.precision_recall', $1, $2, $3, $4, $5, related => $6) s GROUP BY 1) g
         WINDOW higher AS (ORDER BY g.probability DESC)) c
  ORDER BY 1 DESC
 $sql$;
@@ -210,7 +216,7 @@ COMMENT ON FUNCTION cerebro.precision_recall(@types@) IS
 'Returns for each threshold of a class''s probability the precision (which part of the rows at or above it has the class),
 the recall (which part of the rows with the class is at or above it), and F1.
 
-- model_table, query, class, target, configuration: as in cerebro.roc_curve.';
+- model_table, query, class, target, configuration, related: as in cerebro.roc_curve.';
 
 CREATE OR REPLACE FUNCTION cerebro.calibration(
     model_table   text,
@@ -219,12 +225,13 @@ CREATE OR REPLACE FUNCTION cerebro.calibration(
     bins          integer DEFAULT 10,
     target        text    DEFAULT NULL,
     configuration integer DEFAULT NULL,
-    calibrated    boolean DEFAULT NULL
+    calibrated    boolean DEFAULT NULL,
+    related       text    DEFAULT NULL
 ) RETURNS TABLE (bin integer, predicted double precision, actual double precision, count bigint)
 LANGUAGE sql AS $sql$
 SELECT b.bin, avg(b.probability), avg(b.positive)::double precision, count(*)
   FROM (SELECT LEAST(floor(s.probability * $4), $4 - 1)::integer + 1 AS bin, s.probability, s.positive
-          FROM cerebro_internal._scored('cerebro.calibration', $1, $2, $3, $5, $6, $4, $7) s) b
+          FROM cerebro_internal._scored('cerebro.calibration', $1, $2, $3, $5, $6, $4, $7, $8) s) b
  GROUP BY 1
  ORDER BY 1
 $sql$;
@@ -234,14 +241,15 @@ are equal if the probabilities are right. Bins without rows are left out.
 
 - bins: how many bins from 0 to 1.
 - calibrated: as in cerebro.predict.
-- model_table, query, class, target, configuration: as in cerebro.roc_curve.';
+- model_table, query, class, target, configuration, related: as in cerebro.roc_curve.';
 
 CREATE OR REPLACE FUNCTION cerebro.residuals(
     model_table   text,
     query         text,
     key           text    DEFAULT NULL,
     target        text    DEFAULT NULL,
-    configuration integer DEFAULT NULL
+    configuration integer DEFAULT NULL,
+    related       text    DEFAULT NULL
 ) RETURNS TABLE (key_value text, actual double precision, predicted double precision, residual double precision)
 LANGUAGE plpgsql
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $$
@@ -249,11 +257,11 @@ SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' 
 DECLARE
     judged record;
 BEGIN
-    SELECT * INTO judged FROM cerebro_internal._judging('cerebro.residuals', $1, $2, $4, $3, 'number', $5);
+    SELECT * INTO judged FROM cerebro_internal._judging('cerebro.residuals', $1, $2, $4, $3, 'number', $5, related => $6);
     RETURN QUERY
     SELECT p.key_value::json ->> 0, (p.key_value::json ->> 1)::double precision, p.value,
            (p.key_value::json ->> 1)::double precision - p.value
-      FROM cerebro.predict($1, judged.rows_query, judged.row_key, $5) p
+      FROM cerebro.predict($1, judged.rows_query, judged.row_key, $5, related => $6) p
      WHERE p.target = judged.of_target;
 END
 $$;
@@ -262,7 +270,7 @@ COMMENT ON FUNCTION cerebro.residuals(@types@) IS
 difference: actual - predicted.
 
 - key: the column that key_value returns, as text. NULL: the number of the row.
-- model_table, query, target, configuration: as in cerebro.confusion_matrix.';
+- model_table, query, target, configuration, related: as in cerebro.confusion_matrix.';
 
 CREATE OR REPLACE FUNCTION cerebro.mistakes(
     model_table   text,
@@ -270,7 +278,8 @@ CREATE OR REPLACE FUNCTION cerebro.mistakes(
     key           text    DEFAULT NULL,
     target        text    DEFAULT NULL,
     configuration integer DEFAULT NULL,
-    thresholds    boolean DEFAULT false
+    thresholds    boolean DEFAULT false,
+    related       text    DEFAULT NULL
 ) RETURNS TABLE (key_value text, actual text, predicted text, probability double precision)
 LANGUAGE plpgsql
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $$
@@ -278,10 +287,11 @@ SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' 
 DECLARE
     judged record;
 BEGIN
-    SELECT * INTO judged FROM cerebro_internal._judging('cerebro.mistakes', $1, $2, $4, $3, 'class', $5, thresholds => $6);
+    SELECT * INTO judged FROM cerebro_internal._judging('cerebro.mistakes', $1, $2, $4, $3, 'class', $5, thresholds => $6,
+                                               related => $7);
     RETURN QUERY
     SELECT p.key_value::json ->> 0, p.key_value::json ->> 1, p.class, p.probability
-      FROM cerebro.predict($1, judged.rows_query, judged.row_key, $5, thresholds => $6) p
+      FROM cerebro.predict($1, judged.rows_query, judged.row_key, $5, thresholds => $6, related => $7) p
      WHERE p.target = judged.of_target AND (p.key_value::json ->> 1) IS DISTINCT FROM p.class
        AND ((p.key_value::json ->> 1) IS NOT NULL OR judged.null_is_class)
      ORDER BY p.probability DESC, 1;
@@ -293,14 +303,15 @@ whose target is NULL are left out, unless NULL is a class of the model. probabil
 windows whose target is that of the majority are refused: no single row has it.
 
 - key: the column that key_value returns, as text. NULL: the number of the row.
-- model_table, query, target, configuration, thresholds: as in cerebro.confusion_matrix.';
+- model_table, query, target, configuration, thresholds, related: as in cerebro.confusion_matrix.';
 
 CREATE OR REPLACE FUNCTION cerebro.importance(
     model_table   text,
     query         text    DEFAULT NULL,
     target        text    DEFAULT NULL,
     configuration integer DEFAULT NULL,
-    repeats       integer DEFAULT 1
+    repeats       integer DEFAULT 1,
+    related       text    DEFAULT NULL
 ) RETURNS TABLE (column_name text, importance double precision, loss double precision, loss_before double precision)
 LANGUAGE plpython3u
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
@@ -320,10 +331,11 @@ values of the column are shuffled among the rows.
   a window the values of all its rows. The shuffles are the same in each call.
 - target: as in cerebro.confusion_matrix. With a packed table, NULL takes the loss of all targets.
 - repeats: over how many random shuffles of each column the loss is averaged, from 1 to 1000.
-- model_table, configuration: as in cerebro.confusion_matrix.';
+- model_table, configuration, related: as in cerebro.confusion_matrix.';
 
 CREATE OR REPLACE FUNCTION cerebro_internal._explained(
-    model_table text, query text, key text, target text, wanted text, configuration integer, background text
+    model_table text, query text, key text, target text, wanted text, configuration integer, background text,
+    related text
 )
 RETURNS TABLE (key_value text, target text, class text, column_name text, value text, contribution double precision,
                base double precision, prediction double precision)
@@ -341,13 +353,14 @@ CREATE OR REPLACE FUNCTION cerebro.explain(
     target        text    DEFAULT NULL,
     class         text    DEFAULT NULL,
     configuration integer DEFAULT NULL,
-    background    text    DEFAULT NULL
+    background    text    DEFAULT NULL,
+    related       text    DEFAULT NULL
 ) RETURNS TABLE (key_value text, target text, class text, column_name text, value text, contribution double precision,
                  base double precision, prediction double precision)
 LANGUAGE sql
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $sql$
 SELECT e.key_value, e.target, e.class, e.column_name, e.value, e.contribution, e.base, e.prediction
-  FROM cerebro_internal._explained($1, $2, $3, $4, $5, $6, $7) e
+  FROM cerebro_internal._explained($1, $2, $3, $4, $5, $6, $7, $8) e
 $sql$;
 COMMENT ON FUNCTION cerebro.explain(@types@) IS
 'Explains predictions: returns for each row of a query, and each input column, what the column''s value adds to the
@@ -363,7 +376,7 @@ What is explained is the number, or the probability of a class as cerebro.predic
 array, an image, or the values of a column in all rows of a window count as one column. value is NULL if it takes more
 than 400 bytes as stored. Models of groups explain each row by the model of its group.
 
-- model_table, configuration: as in cerebro.predict.
+- model_table, configuration, related: as in cerebro.predict.
 - query: a query that returns the rows, for instance SELECT * FROM new_rows LIMIT 100; or the name of a table. Each row is
   predicted hundreds or thousands of times.
 - key: the column that key_value returns, as text. NULL: a unique key, or else a column that the model does not use, whose

@@ -1,6 +1,6 @@
 -- Whether the rows of today are still like those that a model was trained on.
 
-CREATE OR REPLACE FUNCTION cerebro.drift(model_table text, query text)
+CREATE OR REPLACE FUNCTION cerebro.drift(model_table text, query text, related text DEFAULT NULL)
 RETURNS TABLE (column_name text, is_target boolean, psi double precision, psi_by_chance double precision,
                jensen_shannon double precision, nulls double precision, nulls_in_training double precision, rows bigint,
                largest_change text)

@@ -22,7 +22,7 @@ BEGIN
     EXECUTE pg_catalog.format($sql$
         CREATE OR REPLACE FUNCTION cerebro_internal._predictions(
             model_table text, query text, key text, configuration integer, top integer, coverage double precision,
-            calibrated boolean, thresholds boolean, probability_of text)
+            calibrated boolean, thresholds boolean, probability_of text, related text)
         RETURNS SETOF text EXECUTE ON INITPLAN
         LANGUAGE sql
         SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $f$
@@ -30,15 +30,16 @@ BEGIN
           FROM (%s) p (key_value, target, value, class, probability, rank, lower, upper, forecast_for)
         $f$
     $sql$, (SELECT prosrc FROM pg_catalog.pg_proc
-             WHERE oid = 'cerebro.predict(text, text, text, integer, integer, double precision, boolean, boolean, text)'::regprocedure));
-    EXECUTE $sql$COMMENT ON FUNCTION cerebro_internal._predictions(text, text, text, integer, integer, double precision, boolean, boolean, text) IS
+             WHERE oid = 'cerebro.predict(text, text, text, integer, integer, double precision, boolean, boolean, text, text)'::regprocedure));
+    EXECUTE $sql$COMMENT ON FUNCTION cerebro_internal._predictions(text, text, text, integer, integer, double precision, boolean, boolean, text, text) IS
         'The predictions for the rows of a query, as JSON.'$sql$;
     -- STABLE and without settings, it becomes a part of the query that calls it.
     EXECUTE $sql$
         CREATE OR REPLACE FUNCTION cerebro.predict(
             model_table text, query text, key text DEFAULT NULL, configuration integer DEFAULT NULL,
             top integer DEFAULT 1, coverage double precision DEFAULT NULL, calibrated boolean DEFAULT NULL,
-            thresholds boolean DEFAULT false, probability_of text DEFAULT NULL
+            thresholds boolean DEFAULT false, probability_of text DEFAULT NULL,
+            related text DEFAULT NULL
         ) RETURNS TABLE (key_value text, target text, value double precision, class text, probability double precision,
                          rank integer, lower double precision, upper double precision, forecast_for text)
         LANGUAGE sql STABLE AS $f$
@@ -46,7 +47,7 @@ BEGIN
                (j ->> 'probability')::double precision, (j ->> 'rank')::integer,
                (j ->> 'lower')::double precision, (j ->> 'upper')::double precision, j ->> 'forecast_for'
           FROM (SELECT line::json AS j
-                  FROM (SELECT p AS line FROM cerebro_internal._predictions($1, $2, $3, $4, $5, $6, $7, $8, $9) p OFFSET 0) l) r
+                  FROM (SELECT p AS line FROM cerebro_internal._predictions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) p OFFSET 0) l) r
         $f$
     $sql$;
 

@@ -46,7 +46,7 @@ RESTRICTED = {
     "sql_of_type": {"cerebro_db/core/sql_types.py"},
     "sql_of_user": {
         SERVER + "database/relations.py",
-        SERVER + "related/tasks.py",
+        SERVER + "tasks/make_task.py",
         SERVER + "runs/drive/rules.py",
         SERVER + "predicting/resident_recipes.py",
     },

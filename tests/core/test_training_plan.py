@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,9 +16,12 @@ from cerebro_db.core.packing.layout import Variable
 from cerebro_db.core.packing.preparation import AsIs, OneHot
 from cerebro_db.core.parameters import params
 from cerebro_db.core.parameters.reported import reported
+from cerebro_db.core.search import proposing
+from cerebro_db.core.search.proposing import random_points
 from cerebro_db.core.search.spaces import flat_space, read_space
 from cerebro_db.core.sql_types import SqlType
 from cerebro_db.core.training_plan import TrainingPlan, Wishes
+from tests.core import shop
 
 
 def plan(
@@ -167,3 +171,71 @@ def test_trees_of_many_classes_and_columns_are_shallow_or_not_tried() -> None:
     assert of(100, 10) == (True, [6, 4])
     assert of(40, 100) == (True, [4])
     assert of(50, 100) == (False, [4])
+
+
+def of_shop(packed: Any = shop.SHOP, seconds: float | None = 600, **wishes: Any) -> TrainingPlan:
+    given = wishes.pop("architectures", {kind: {} for kind in training_plan.usual_architectures(packed)})
+    architectures = {kind: Kind(kind, fixed, "test", packed) for kind, fixed in given.items()}
+    return training_plan.planned(packed, 5000, 2, seconds, True, Wishes(architectures, **wishes))
+
+
+def space_of(made: TrainingPlan, packed: Any = shop.SHOP) -> Any:
+    architectures: dict[Any, Any] = {kind: Kind(kind, {}, "test", packed) for kind in made.architectures}
+    return read_space.read(flat_space.parted(made.space, architectures, "test"), architectures)
+
+
+def test_a_search_decides_what_is_read_of_related_tables() -> None:
+    made = of_shop()
+    assert made.architectures == ["mlp", "trees"]
+    assert made.space["related"] == {"choice": list(training_plan.WAYS), "when": {"architecture": "mlp"}}
+    assert made.space["encoder"] == {
+        "choice": list(training_plan.ENCODERS),
+        "when": {"architecture": "mlp", "related": ["both", "neighbourhoods"]},
+    }
+    space = space_of(made)
+    for point in space.probes():
+        assert keras_json.architecture(space.configuration(point).architecture)
+    assert made.told(600) and "related aggregates or both or neighbourhoods" in "".join(made.told(600))
+    assert "related" not in plan().space and "encoder" not in plan().space
+    assert of_shop(seconds=20).space["encoder"]["choice"] == ["attention"]
+
+
+@pytest.mark.parametrize("method", ["paced", "asha", "random"])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_first_configurations_read_related_tables_in_each_way(method: str, seed: int) -> None:
+    """Both by a network, columns by trees, and then each of both alone."""
+    space = space_of(of_shop())
+    points = random_points(space, seed, SimpleNamespace(models=[]), 0, 6)  # type: ignore[arg-type]
+    if method == "paced":
+        points = proposing._with_middles(space, points)
+    assert [(one["architecture"], one.get("related")) for one in points[:4]] == [
+        ("mlp", "both"), ("trees", None), ("mlp", "aggregates"), ("mlp", "neighbourhoods")
+    ]  # fmt: skip
+    assert points[0]["encoder"] == "attention" or method != "paced"
+    assert "encoder" not in points[2] and "encoder" in points[3]
+
+
+@pytest.mark.parametrize(
+    ("wishes", "related", "encoder"),
+    [
+        ({"space": {"related": "aggregates"}}, "aggregates", None),
+        ({"space": {"related": "neighbourhoods"}}, "neighbourhoods", {}),
+        ({"space": {"related": {"choice": ["none", "both"]}}}, {"choice": ["none", "both"]}, {"related": ["both"]}),
+        ({"space": {"related": {"choice": ["none", "aggregates"]}}}, {"choice": ["none", "aggregates"]}, None),
+        ({"architectures": {"mlp": {"related": "both"}}}, None, {}),
+        ({"architectures": {"mlp": {"encoder": "gru"}}}, {"choice": list(training_plan.WAYS)}, None),
+    ],
+)
+def test_what_is_decided_is_no_dimension(wishes: Any, related: Any, encoder: Any) -> None:
+    made = of_shop(**{"architectures": {"mlp": {}}, **wishes})
+    assert made.space.get("related") == related
+    found = made.space.get("encoder")
+    assert found is None if encoder is None else found.get("when", {}) == encoder
+    architectures: dict[Any, Any] = {"mlp": Kind("mlp", wishes.get("architectures", {}).get("mlp", {}), "t", shop.SHOP)}
+    space = read_space.read(flat_space.parted(made.space, architectures, "test"), architectures)
+    for point in space.probes():
+        assert keras_json.architecture(space.configuration(point).architecture)
+
+
+def test_rows_without_neighbourhoods_have_nothing_to_decide() -> None:
+    assert not {"related", "encoder"} & set(of_shop(shop.without_neighbourhoods()).space)

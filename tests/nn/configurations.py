@@ -15,6 +15,7 @@ from cerebro_db.core.packing.layout import Layout, Variable
 from cerebro_db.core.packing.preparation import Measured, Numbers
 from cerebro_db.core.parameters.params import compile_params
 from cerebro_db.core.sql_types import SqlType
+from tests.core import shop
 
 Json = dict[str, Any]
 
@@ -99,6 +100,10 @@ TWO_BY_TWO = {
     "inputs": [column("facts", [4]), column("words", [6], "int16")],
     "outputs": [target("price", [1], "real", "float32"), target("mood", [3])],
 }
+SHOP = {
+    "inputs": [one.for_trainer() for one in shop.SHOP.inputs],
+    "outputs": [one.for_trainer() for one in shop.SHOP.outputs],
+}
 
 
 def mlp(classes: int = 10, units: int = 16, activation: str = "softmax") -> Json:
@@ -171,6 +176,13 @@ def binned(**more: int) -> Json:
     return {name: one for name, one in built.items() if name != "compile_config"}
 
 
+def of_related(kind: str = "mlp", **parameters: Any) -> Json:
+    """A model of customers and of their latest orders and visits (tests/core/shop.py)."""
+    small = {"layers": 1, "units": 8, "embedding": 2} if kind == "mlp" else {}
+    built = building.architecture(kind, shop.SHOP, {**small, **parameters}, "related")
+    return {name: one for name, one in built.items() if name != "compile_config"}
+
+
 def one_hot(labels: np.ndarray, classes: int) -> np.ndarray:
     return np.eye(classes, dtype="int16")[labels]
 
@@ -181,4 +193,7 @@ def made_up(rows: int, seed: int) -> dict[str, np.ndarray]:
     facts = random.normal(size=(rows, 4)).astype("float32")
     words = random.integers(0, 20, (rows, 6))
     price = (facts @ [1.0, -2.0, 0.5, 0.0] + 0.1 * random.normal(size=rows)).astype("float32")
-    return {"facts": facts, "words": words, "price": price, "mood": one_hot(words[:, 0] % 3, 3)}
+    of_shop = dict(zip((one.name for one in shop.SHOP.inputs), shop.customers(rows, seed)))
+    churn = one_hot((of_shop[shop.ORDERS.numbers][:, 0, 1] > 0).astype(int), 2)
+    own = {"facts": facts, "words": words, "price": price, "mood": one_hot(words[:, 0] % 3, 3)}
+    return {**own, **of_shop, "churn": churn}

@@ -53,6 +53,22 @@ CASES: dict[str, tuple[c.Json, c.Json]] = {
         c.TWO_BY_TWO,
     ),
     "numbers in bins": (c.configuration(c.binned(), "mse", "AdamW", learning_rate=0.01, metrics=["mae"]), c.PRICES),
+    "attention of related rows": (
+        c.configuration(
+            c.of_related(encoder="attention"), "categorical_crossentropy", "AdamW", learning_rate=0.01, metrics=["acc"]
+        ),
+        c.SHOP,
+    ),
+    "GRU of related rows, without aggregates": (
+        c.configuration(
+            c.of_related(encoder="gru", related="neighbourhoods"), "categorical_crossentropy", learning_rate=0.01
+        ),
+        c.SHOP,
+    ),
+    "aggregates, and inputs that are not read": (
+        c.configuration(c.of_related(related="aggregates"), "categorical_crossentropy", learning_rate=0.01),
+        c.SHOP,
+    ),
     "mixed_bfloat16, CNN": (
         c.configuration(
             computed_in(c.cnn(), "mixed_bfloat16"), "categorical_crossentropy", "RMSprop", learning_rate=0.005

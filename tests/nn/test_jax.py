@@ -65,7 +65,10 @@ assert found[0] == jax.devices()[0].device_kind != known[0] and found[1:] == kno
 
 # Other cases: test_hops.py has them on TensorFlow, and test_kept.py trains one of 16 bits in one process after another.
 @pytest.mark.parametrize(
-    "name", landing(CASES, "AdamW, cosine schedule, BatchNorm, Dropout", "two inputs, two outputs")
+    "name",
+    landing(
+        CASES, "AdamW, cosine schedule, BatchNorm, Dropout", "two inputs, two outputs", "attention of related rows"
+    ),
 )
 def test_hops_change_no_bit(engines: list[Trainer], name: str) -> None:
     configuration, layout = CASES[name]

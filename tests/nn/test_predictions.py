@@ -36,6 +36,8 @@ def trainer(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
         trainer.data(f"{name} sentences", c.SENTENCES, words=first["words"], mood=first["mood"])
         trainer.data(f"{name} pairs", c.TWO_BY_TWO, **first)
         trainer.data(f"{name} prices", c.PRICES, facts=first["facts"], price=first["price"])
+        columns = [one["name"] for one in (*c.SHOP["inputs"], *c.SHOP["outputs"])]
+        trainer.data(f"{name} shop", c.SHOP, **{column: first[column] for column in columns})
         trainer.data(f"{name} houses", c.HOUSES, facts=first["facts"], price=first["price"])
     yield trainer
     trainer.close()
@@ -65,8 +67,8 @@ def test_few_rows_and_many_rows_of_the_other_engine(trainer: Trainer, name: str)
 
 def check_few_and_many(trainer: Trainer, name: str) -> None:
     configuration, layout = CASES[name]
-    kinds = {id(c.DIGITS): "digits", id(c.SENTENCES): "sentences", id(c.TWO_BY_TWO): "pairs", id(c.PRICES): "prices"}
-    kind = kinds[id(layout)]
+    layouts = {"digits": c.DIGITS, "sentences": c.SENTENCES, "pairs": c.TWO_BY_TWO, "prices": c.PRICES, "shop": c.SHOP}
+    (kind,) = (name for name, one in layouts.items() if one is layout)
     trained = trainer.train(configuration, f"few {kind}")
     file = trainer.folder / "weights"
     file.write_bytes(raw_weights(trained))

@@ -36,6 +36,12 @@ Probabilities = Annotated[
     bool | None,
     typer.Option("--calibrated/--no-calibrated", help="Calibrated probabilities.", show_default=False),
 ]
+Related = Annotated[
+    str | None,
+    typer.Option(
+        metavar="JSON", help='The related tables that the model reads: {"orders": "shop.orders"}.', show_default=False
+    ),
+]
 Thresholds = Annotated[bool, typer.Option("--thresholds", help="Decide classes by the thresholds that are kept.")]
 
 
@@ -180,11 +186,12 @@ def calibrate(
     target: Annotated[str | None, typer.Option(help="Which one of several targets.", show_default=False)] = None,
     configuration: Configuration = None,
     decide_by: Annotated[str, typer.Option(help="f1, balanced_accuracy, or costs of classes as JSON.")] = "f1",
+    related: Related = None,
     json: Json = False,
 ) -> None:
     """Keep with a model how far its predictions can be trusted: intervals, probabilities, thresholds."""
     with at(dsn) as cerebro:
-        found = cerebro.calibrate(model_table, query, target, configuration, decide_by)
+        found = cerebro.calibrate(model_table, query, target, configuration, decide_by, related=related)
         if json:
             write_json(found)
             return
@@ -210,10 +217,12 @@ def evaluate(
     coverage: Coverage = None,
     calibrated: Probabilities = None,
     thresholds: Thresholds = False,
+    related: Related = None,
     json: Json = False,
 ) -> None:
     """Show how good a model is, on the rows of a query or of validation, and a simple answer beside it."""
     wanted: dict[str, Any] = {"coverage": coverage, "calibrated": calibrated, "thresholds": thresholds}
+    wanted["related"] = related
     with at(dsn) as cerebro:
         found = cerebro.evaluate(model_table, query, target, configuration, **wanted)
         if json:
@@ -258,10 +267,12 @@ def predict(
         str | None,
         typer.Option(metavar="COLUMNS", help="With --into: other columns of the rows; * for all.", show_default=False),
     ] = None,
+    related: Related = None,
     json: Json = False,
 ) -> None:
     """Predict the rows of a query, or with --into a whole table into a new one."""
     wanted: dict[str, Any] = {"coverage": coverage, "calibrated": calibrated, "thresholds": thresholds}
+    wanted["related"] = related
     wanted["probability_of"] = probability_of
     if keep is not None and into is None:
         raise typer.BadParameter("it needs --into: rows on the screen have their key.", param_hint="--keep")
@@ -302,11 +313,12 @@ def drift(
         typer.Argument(metavar="QUERY", help="Returns rows with the inputs, perhaps the target.", show_default=False),
     ],
     dsn: Dsn = None,
+    related: Related = None,
     json: Json = False,
 ) -> None:
     """Show how far the rows of a query are from those of training, the most different column first."""
     with at(dsn) as cerebro:
-        found = cerebro.drift(model_table, query)
+        found = cerebro.drift(model_table, query, related=related)
         if json:
             write_json(found)
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ..arguments import Related, as_json
 from ..database import DatabaseClient
 from ..frames import Query
 from ..row_lists import RowList
@@ -89,6 +90,7 @@ class Mistake(NamedTuple):
 class JudgingMethods(DatabaseClient):
     """``query`` returns rows with the inputs and the target. The name of a table and a pandas.DataFrame are as good.
     ``label``: the class, by default the second one of two. ``target`` is needed if the model predicts several columns.
+    ``related``: as in ``predict``.
     """
 
     def importance(
@@ -98,11 +100,13 @@ class JudgingMethods(DatabaseClient):
         target: str | None = None,
         configuration: int | None = None,
         repeats: int = 1,
+        *,
+        related: Related | None = None,
     ) -> RowList[ColumnImportance]:
         """How much the model needs each column, the most important first. Without ``query``, on the run's rows for
         validation. The name of a packed table is that of its rows here."""
         selected = "column_name, importance, loss, loss_before"
-        given = (model_table, query, target, configuration, repeats)
+        given = (model_table, query, target, configuration, repeats, as_json(related))
         return self._judged(ColumnImportance, selected, "importance", given)
 
     def explain(
@@ -115,10 +119,11 @@ class JudgingMethods(DatabaseClient):
         *,
         configuration: int | None = None,
         background: Query | None = None,
+        related: Related | None = None,
     ) -> RowList[Contribution]:
         """What each column adds to the prediction of each row. ``query`` needs no target; ``label``: the class, by
         default the predicted one; ``background``: a query with the rows to compare with."""
-        given = (model_table, query, key, target, label, configuration, background)
+        given = (model_table, query, key, target, label, configuration, background, as_json(related))
         selected = "key_value, target, class, column_name, value, contribution, base, prediction"
         return self._judged(Contribution, selected, "explain", given)
 
@@ -130,9 +135,10 @@ class JudgingMethods(DatabaseClient):
         configuration: int | None = None,
         *,
         thresholds: bool = False,
+        related: Related | None = None,
     ) -> RowList[ClassPair]:
         """How many rows of each class are predicted as each class."""
-        given = (model_table, query, target, configuration, thresholds)
+        given = (model_table, query, target, configuration, thresholds, as_json(related))
         return self._judged(ClassPair, "actual, predicted, count, share", "confusion_matrix", given)
 
     def class_metrics(
@@ -143,9 +149,10 @@ class JudgingMethods(DatabaseClient):
         configuration: int | None = None,
         *,
         thresholds: bool = False,
+        related: Related | None = None,
     ) -> RowList[ClassMetrics]:
         """Precision, recall and F1 of each class."""
-        given = (model_table, query, target, configuration, thresholds)
+        given = (model_table, query, target, configuration, thresholds, as_json(related))
         selected = 'class, "precision", recall, f1, rows, predicted'
         return self._judged(ClassMetrics, selected, "class_metrics", given)
 
@@ -156,9 +163,11 @@ class JudgingMethods(DatabaseClient):
         label: str | None = None,
         target: str | None = None,
         configuration: int | None = None,
+        *,
+        related: Related | None = None,
     ) -> RowList[RocPoint]:
         """The ROC curve of a class."""
-        given = (model_table, query, label, target, configuration)
+        given = (model_table, query, label, target, configuration, as_json(related))
         return self._judged(RocPoint, "threshold, true_positive_rate, false_positive_rate", "roc_curve", given)
 
     def precision_recall(
@@ -168,9 +177,11 @@ class JudgingMethods(DatabaseClient):
         label: str | None = None,
         target: str | None = None,
         configuration: int | None = None,
+        *,
+        related: Related | None = None,
     ) -> RowList[PrecisionPoint]:
         """Precision and recall of a class, for each threshold of its probability."""
-        given = (model_table, query, label, target, configuration)
+        given = (model_table, query, label, target, configuration, as_json(related))
         return self._judged(PrecisionPoint, 'threshold, "precision", recall, f1', "precision_recall", given)
 
     def residuals(
@@ -180,9 +191,11 @@ class JudgingMethods(DatabaseClient):
         key: str | None = None,
         target: str | None = None,
         configuration: int | None = None,
+        *,
+        related: Related | None = None,
     ) -> RowList[Residual]:
         """Of each row the number, what is predicted, and the difference."""
-        given = (model_table, query, key, target, configuration)
+        given = (model_table, query, key, target, configuration, as_json(related))
         return self._judged(Residual, "key_value, actual, predicted, residual", "residuals", given)
 
     def mistakes(
@@ -194,9 +207,10 @@ class JudgingMethods(DatabaseClient):
         configuration: int | None = None,
         *,
         thresholds: bool = False,
+        related: Related | None = None,
     ) -> RowList[Mistake]:
         """The rows whose class is predicted wrongly, those first of which the model is surest."""
-        given = (model_table, query, key, target, configuration, thresholds)
+        given = (model_table, query, key, target, configuration, thresholds, as_json(related))
         return self._judged(Mistake, "key_value, actual, predicted, probability", "mistakes", given)
 
     def _judged(self, kind: Any, selected: str, function: str, given: tuple[Any, ...]) -> RowList[Any]:

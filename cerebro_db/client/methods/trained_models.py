@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sqlalchemy import select
 
-from ..arguments import listed
+from ..arguments import Related, as_json, listed
 from ..database import DatabaseClient
 from ..frames import Query
 from ..orm import ModelTable
@@ -68,6 +68,9 @@ class ModelMethods(DatabaseClient):
     """``configuration`` chooses a model of the table. Without it, the best one by the run's objective.
 
     ``coverage``, ``calibrated`` and ``thresholds`` need what ``calibrate`` has kept with the model.
+
+    ``related`` names the related tables that the model reads, by their paths, such as {"orders": "shop.orders"}. A
+    model of another role needs it; of your own model, the run knows them.
     """
 
     def models(self) -> RowList[ModelTable]:
@@ -87,12 +90,24 @@ class ModelMethods(DatabaseClient):
         calibrated: bool | None = None,
         thresholds: bool = False,
         probability_of: str | None = None,
+        related: Related | None = None,
     ) -> RowList[Prediction]:
         """The predictions for the rows of a query. The comment of cerebro.predict describes the arguments."""
         rows = self.rows(
             "SELECT key_value, target, value, class, probability, rank, lower, upper, forecast_for"
-            " FROM cerebro.predict(%s, %s, %s, %s, %s, %s, %s, %s, %s)",
-            (model_table, query, key, configuration, top, coverage, calibrated, thresholds, probability_of),
+            " FROM cerebro.predict(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            (
+                model_table,
+                query,
+                key,
+                configuration,
+                top,
+                coverage,
+                calibrated,
+                thresholds,
+                probability_of,
+                as_json(related),
+            ),
         )
         return RowList(Prediction, map(Prediction._make, rows))
 
@@ -110,12 +125,13 @@ class ModelMethods(DatabaseClient):
         thresholds: bool = False,
         probability_of: str | None = None,
         keep: str | Sequence[str] | None = None,
+        related: Related | None = None,
     ) -> int:
         """Predicts a table or view on all segments into a new table, with the columns ``keep`` of the rows ("*": all).
         Returns the number of rows. The comment of cerebro.predict_into describes the arguments."""
         given = (model_table, source_table, output_table, key, configuration, top, coverage, calibrated, thresholds)
-        places = ", ".join(["%s"] * (len(given) + 2))
-        values = (*given, probability_of, listed(keep))
+        places = ", ".join(["%s"] * (len(given) + 3))
+        values = (*given, probability_of, listed(keep), as_json(related))
         return self.rows(f"SELECT cerebro.predict_into({places})", values)[0][0]
 
     def calibrate(
@@ -125,11 +141,14 @@ class ModelMethods(DatabaseClient):
         target: str | None = None,
         configuration: int | None = None,
         decide_by: str | None = "f1",
+        *,
+        related: Related | None = None,
     ) -> RowList[CalibrationMeasure]:
         """Keeps with a model how far its predictions can be trusted. Without a query, it takes the run's rows for
         validation. The comment of cerebro.calibrate describes the arguments."""
-        given = (model_table, query, target, configuration, decide_by)
-        rows = self.rows("SELECT target, measure, before, after FROM cerebro.calibrate(%s, %s, %s, %s, %s)", given)
+        given = (model_table, query, target, configuration, decide_by, as_json(related))
+        called = "SELECT target, measure, before, after FROM cerebro.calibrate(%s, %s, %s, %s, %s, related => %s)"
+        rows = self.rows(called, given)
         return RowList(CalibrationMeasure, map(CalibrationMeasure._make, rows))
 
     def evaluate(
@@ -142,19 +161,26 @@ class ModelMethods(DatabaseClient):
         coverage: float | None = None,
         calibrated: bool | None = None,
         thresholds: bool = False,
+        related: Related | None = None,
     ) -> Evaluation:
         """The metrics of a model by name, on the rows of a query; without one, on the run's rows for validation. The
         attribute ``baselines`` of the result has those of a simple answer. The comment of cerebro.evaluate describes
         them."""
-        given = (model_table, query, target, configuration, coverage, calibrated, thresholds)
-        called = "SELECT metric, value, baseline FROM cerebro.evaluate(%s, %s, %s, %s, %s, %s, %s)"
+        given = (model_table, query, target, configuration, coverage, calibrated, thresholds, as_json(related))
+        called = "SELECT metric, value, baseline FROM cerebro.evaluate(%s, %s, %s, %s, %s, %s, %s, %s)"
         return Evaluation(self.rows(called, given))
 
-    def drift(self, model_table: str, query: Query) -> RowList[ColumnDrift]:
+    def related_rows(self, model_table: str, query: Query, output_table: str, *, related: Related | None = None) -> int:
+        """Writes the rows of a query into a new table, with the columns that the model reads of related tables. Returns
+        the number of rows. The comment of cerebro.related_rows describes the arguments."""
+        given = (model_table, query, output_table, as_json(related))
+        return self.rows("SELECT cerebro.related_rows(%s, %s, %s, %s)", given)[0][0]
+
+    def drift(self, model_table: str, query: Query, *, related: Related | None = None) -> RowList[ColumnDrift]:
         """How far the rows of a query are from those of training, the most different column first. The comment of
         cerebro.drift describes the measures."""
         columns = ", ".join(ColumnDrift._fields)
-        rows = self.rows(f"SELECT {columns} FROM cerebro.drift(%s, %s)", (model_table, query))
+        rows = self.rows(f"SELECT {columns} FROM cerebro.drift(%s, %s, %s)", (model_table, query, as_json(related)))
         return RowList(ColumnDrift, map(ColumnDrift._make, rows))
 
     def drop_model(self, model_table: str) -> None:

@@ -32,7 +32,7 @@ def vectors(graph: Graph, variable: Variable, name: str, embedding: int, bins: i
         return [graph.layer("Flatten", one) for one in series(graph, variable, name, windowed)]
     if variable.preparation.kind == "categories":
         tensor = graph.input(name, variable.shape, "int32")
-        return [_looked_up(graph, graph.element(tensor, place), size) for place, size in enumerate(sizes(variable))]
+        return [looked_up(graph, graph.element(tensor, place), size) for place, size in enumerate(sizes(variable))]
     if variable.preparation.kind == "words":
         means = [mean_of_words(graph, name, one) for one in series(graph, variable, name, windowed)]
         return [graph.layer("LayerNormalization", mean) for mean in means]  # a mean of many words is small
@@ -54,7 +54,7 @@ def word_ids(variable: Variable) -> int:
     return words.ids
 
 
-def _looked_up(graph: Graph, tensor: str, size: int) -> str:
+def looked_up(graph: Graph, tensor: str, size: int) -> str:
     width = max(2, min(WIDEST_LOOKUP, round(1.6 * size**0.56)))
     return graph.layer("Embedding", tensor, input_dim=size, output_dim=width)
 
@@ -146,7 +146,7 @@ def series(graph: Graph, variable: Variable, name: str, windowed: bool) -> list[
     if kind == "categories":
         tensor = graph.input(name, variable.shape, "int32")
         columns = enumerate(sizes(variable))
-        return [_looked_up(graph, graph.element(tensor, place, axis=2), size) for place, size in columns]
+        return [looked_up(graph, graph.element(tensor, place, axis=2), size) for place, size in columns]
     if kind == "words":
         tensor = graph.input(name, variable.shape, "int32")
         found = graph.layer("Embedding", tensor, input_dim=word_ids(variable), output_dim=WIDEST_LOOKUP)
@@ -166,11 +166,14 @@ def series(graph: Graph, variable: Variable, name: str, windowed: bool) -> list[
 # -- tokens --------------------------------------------------------------------------------------------------
 
 
-def tokens(graph: Graph, variables: Sequence[tuple[Variable, str]], units: Any, windowed: bool, where: str) -> str:
-    """A tensor of the shape (rows, tokens, units): a token for each step of a series, number, code and word."""
+def tokens(
+    graph: Graph, variables: Sequence[tuple[Variable, str]], units: Any, windowed: bool
+) -> tuple[list[str], int]:
+    """Tensors of the shape (rows, tokens, units), and how many tokens there are: a token for each step of a series,
+    number, code and word."""
     found: list[str] = []
     count = 0
-    if windowed:
+    if windowed and variables:
         steps = [one for variable, name in variables for one in series(graph, variable, name, windowed)]
         count = variables[0][0].shape[0]
         found.append(_placed(graph, graph.joined(steps), count, units))
@@ -193,13 +196,16 @@ def tokens(graph: Graph, variables: Sequence[tuple[Variable, str]], units: Any, 
             (one,) = vectors(graph, variable, name, 0, 0, windowed)
             found.append(graph.layer("Reshape", graph.layer("Dense", one, units=units), target_shape=[1, units]))
             count += 1
+    return found, count
+
+
+def require_few_tokens(count: int, where: str) -> None:
     if count > MOST_TOKENS:
         raise BadData(
             f"{where}: a transformer would compare {count} tokens of each row with each other;"
             f" the limit is {MOST_TOKENS}.",
             hint="Choose fewer columns or shorter windows, or another kind.",
         )
-    return graph.layer("Concatenate", found, axis=1) if len(found) > 1 else found[0]
 
 
 def _placed(graph: Graph, tensor: str, steps: int, units: Any) -> str:

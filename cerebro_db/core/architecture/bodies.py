@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from . import neighbourhoods
 from .graph import Graph
 
 Json = dict[str, Any]
@@ -34,27 +35,38 @@ def _beside(graph: Graph, tensor: str, inner: str, activation: str, chosen: Json
     return graph.layer("Add", [tensor, dropped(graph, inner, chosen)])
 
 
-def transformer(graph: Graph, tensor: str, chosen: Json) -> str:
-    """As the FT-Transformer of Gorishniy et al. (2021), with the mean of the tokens at the end."""
+def transformer(graph: Graph, tensor: str, chosen: Json, there: str | None = None) -> str:
+    """As the FT-Transformer of Gorishniy et al. (2021), with the mean of the tokens at the end.
+
+    ``there``: 1 for each token that is one, of the shape (tokens, 1); None: all are.
+    """
+    keys = {} if there is None else {"attention_mask": neighbourhoods.as_keys(graph, there)}
     for _ in range(chosen["blocks"]):
         inner = graph.layer("LayerNormalization", tensor)
         inner = graph.layer(
-            "MultiHeadAttention", [inner, inner], apart=True, num_heads=chosen["heads"], key_dim=chosen["key"]
-        )
+            "MultiHeadAttention", [inner, inner], apart=True, called_with=keys, num_heads=chosen["heads"],
+            key_dim=chosen["key"],
+        )  # fmt: skip
         tensor = graph.layer("Add", [tensor, dropped(graph, inner, chosen)])
         tensor = _beside(graph, tensor, graph.layer("LayerNormalization", tensor), "gelu", chosen)
-    return graph.layer("GlobalAveragePooling1D", graph.layer("LayerNormalization", tensor))
+    tensor = graph.layer("LayerNormalization", tensor)
+    if there is not None:
+        return neighbourhoods.masked_mean(graph, there, tensor, chosen["units"])
+    return graph.layer("GlobalAveragePooling1D", tensor)
 
 
-def lstm(graph: Graph, tensor: str, steps: int, chosen: Json) -> str:
+def lstm(graph: Graph, tensor: str, steps: int, chosen: Json, masked: bool = False) -> str:
+    """``masked``: steps that are all zeros are passed by."""
+    more: Json = {"use_cudnn": False} if masked else {}  # cuDNN takes no series that begin with steps to pass by
+    tensor = graph.layer("Masking", tensor) if masked else tensor
     for place in range(chosen["layers"]):
         last = place == chosen["layers"] - 1
-        tensor = graph.layer("LSTM", tensor, units=chosen["units"], return_sequences=not last)
+        tensor = graph.layer("LSTM", tensor, units=chosen["units"], return_sequences=not last, **more)
         tensor = dropped(graph, tensor, chosen)
     return tensor
 
 
-def conv1d(graph: Graph, tensor: str, steps: int, chosen: Json) -> str:
+def conv1d(graph: Graph, tensor: str, steps: int, chosen: Json, masked: bool = False) -> str:
     for _ in range(chosen["blocks"]):
         tensor = graph.layer(
             "Conv1D", tensor, filters=chosen["filters"], kernel_size=chosen["kernel"], padding="same", activation="relu"

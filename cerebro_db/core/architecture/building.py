@@ -15,32 +15,38 @@ from ..packing.distributions import KNOTS
 from ..packing.features import NumberFeature
 from ..packing.layout import Layout, Variable
 from ..packing.preparation import PACK_AGAIN, Measured
-from . import beginnings, bodies, trees
+from . import beginnings, bodies, neighbourhoods, related_inputs, trees
 from .graph import ZEROS, Graph
+from .kind_parameters import Amount, Parameter
+from .related_inputs import Inputs, Neighbourhood, Read
 
 Json = dict[str, Any]
 
 NAME = re.compile("[A-Za-z][A-Za-z0-9_]*")  # of a layer, for all engines
 
-# kind -> parameter -> (default, lowest, highest)
-EMBEDDING, LINEAR, BINS = (16, 0, 256), (1, 0, 1), (0, 0, KNOTS - 1)
-OF_ALL: dict[str, tuple[float, float, float]] = {"dropout": (0.1, 0.0, 0.95), "group_statistics": (0, 0, 1)}
-PARAMETERS: dict[str, dict[str, tuple[float, float, float]]] = {
-    "mlp": {"layers": (3, 0, 50), "units": (128, 1, 65536), "linear": LINEAR, "embedding": EMBEDDING, "bins": BINS,
-            **OF_ALL},
-    "resnet": {"blocks": (3, 0, 50), "units": (128, 1, 65536), "hidden": (256, 1, 65536), "linear": LINEAR,
-               "embedding": EMBEDDING, "bins": BINS, **OF_ALL},
-    "transformer": {"blocks": (2, 0, 50), "units": (64, 1, 4096), "heads": (4, 1, 64), "key": (16, 1, 1024),
-                    "hidden": (128, 1, 65536), **OF_ALL},
-    "lstm": {"layers": (1, 1, 10), "units": (64, 1, 4096), "embedding": EMBEDDING, **OF_ALL},
-    "conv1d": {"blocks": (2, 1, 20), "filters": (64, 1, 4096), "kernel": (5, 1, 1024), "units": (64, 1, 65536),
-               "embedding": EMBEDDING, **OF_ALL},
-    "cnn": {"blocks": (2, 1, 20), "filters": (32, 1, 4096), "kernel": (3, 1, 64), "units": (128, 1, 65536),
-            "embedding": EMBEDDING, **OF_ALL},
-    trees.KIND: {"rounds": (500, 1, 10_000), "depth": (6, 1, 12), "rate": (0.1, 0.001, 1.0)},
+# kind -> parameter
+EMBEDDING, LINEAR, BINS = Amount(16, 0, 256), Amount(1, 0, 1), Amount(0, 0, KNOTS - 1)
+RELATED = {related_inputs.RELATED: related_inputs.OF_RELATED}
+OF_ALL: dict[str, Parameter] = {"dropout": Amount(0.1, 0.0, 0.95), "group_statistics": Amount(0, 0, 1), **RELATED}
+OF_VECTORS: dict[str, Parameter] = {**OF_ALL, related_inputs.ENCODER: neighbourhoods.OF_ENCODER}
+PARAMETERS: dict[str, dict[str, Parameter]] = {
+    "mlp": {"layers": Amount(3, 0, 50), "units": Amount(128, 1, 65536), "linear": LINEAR, "embedding": EMBEDDING,
+            "bins": BINS, **OF_VECTORS},
+    "resnet": {"blocks": Amount(3, 0, 50), "units": Amount(128, 1, 65536), "hidden": Amount(256, 1, 65536),
+               "linear": LINEAR, "embedding": EMBEDDING, "bins": BINS, **OF_VECTORS},
+    "transformer": {"blocks": Amount(2, 0, 50), "units": Amount(64, 1, 4096), "heads": Amount(4, 1, 64),
+                    "key": Amount(16, 1, 1024), "hidden": Amount(128, 1, 65536), **OF_ALL},
+    "lstm": {"layers": Amount(1, 1, 10), "units": Amount(64, 1, 4096), "embedding": EMBEDDING, **OF_ALL},
+    "conv1d": {"blocks": Amount(2, 1, 20), "filters": Amount(64, 1, 4096), "kernel": Amount(5, 1, 1024),
+               "units": Amount(64, 1, 65536), "embedding": EMBEDDING, **OF_ALL},
+    "cnn": {"blocks": Amount(2, 1, 20), "filters": Amount(32, 1, 4096), "kernel": Amount(3, 1, 64),
+            "units": Amount(128, 1, 65536), "embedding": EMBEDDING, **OF_VECTORS},
+    trees.KIND: {"rounds": Amount(500, 1, 10_000), "depth": Amount(6, 1, 12), "rate": Amount(0.1, 0.001, 1.0),
+                 **RELATED},
 }  # fmt: skip
 # They decide which layers there are.
-STRUCTURE = ("layers", "blocks", "linear", "embedding", "bins", "group_statistics", "rounds", "depth", "rate")
+STRUCTURE = ("layers", "blocks", "linear", "embedding", "bins", "group_statistics", "rounds", "depth", "rate",
+             related_inputs.RELATED, related_inputs.ENCODER)  # fmt: skip
 
 
 def architecture(kind: str, layout: Layout, parameters: Json | None, where: str) -> Json:
@@ -55,15 +61,20 @@ def architecture(kind: str, layout: Layout, parameters: Json | None, where: str)
             hint=PACK_AGAIN,
         )
     named = _names([*layout.inputs, *layout.outputs])
-    graph = Graph(set(named), bool(chosen.get("group_statistics")))
-    inputs = list(zip(layout.inputs, named))
-    outputs = list(zip(layout.outputs, named[len(layout.inputs) :]))
+    related_inputs.require_related(layout, chosen, _defaults(kind), where)
     if kind == trees.KIND:
-        trees.require_fitting(layout.inputs, layout.outputs, chosen, layout.windows is not None, where)
-        scores = trees.body(graph, inputs, layout.outputs, chosen)
+        chosen = trees.without_neighbourhoods(layout, chosen, where)
+    read = related_inputs.read(layout, named[: len(layout.inputs)], chosen, where)
+    graph = Graph(set(named), bool(chosen.get("group_statistics")), read.parts)
+    outputs = list(zip(layout.outputs, named[len(layout.inputs) :]))
+    for variable, name in read.unread:
+        graph.input(name, variable.shape, "float32")
+    if kind == trees.KIND:
+        trees.require_fitting([one for one, _ in read.plain], layout.outputs, chosen, read.windowed, where)
+        scores = trees.body(graph, read.plain, layout.outputs, chosen)
         graph.output(_end_of_trees(graph, *outputs[0], scores))
     else:
-        last = BODIES[kind](graph, inputs, layout.windows is not None, chosen, where)
+        last = BODIES[kind](graph, read, chosen, where)
         for variable, name in outputs:
             graph.output(_end(graph, variable, name, last, where))
     graph.inputs = named[: len(layout.inputs)]  # those without a name of their own are told by their order
@@ -110,22 +121,19 @@ def parameters_of(kind: str, parameters: Json | None, where: str) -> Json:
     if parameters is not None and not isinstance(parameters, dict):
         raise InvalidArgument(f"{where}: the parameters must be a JSON object.", hint='For instance {"units": 64}.')
     known = PARAMETERS[kind]
-    chosen: Json = {name: default for name, (default, _, _) in known.items()}
+    chosen = _defaults(kind)
     for name, value in (parameters or {}).items():
         if name not in known:
             raise InvalidArgument(f"{where}: {kind} has no parameter {name!r}.", hint=f"It has {', '.join(known)}.")
-        default, low, high = known[name]
-        if isinstance(value, str) and value.startswith("$") and name not in STRUCTURE:
-            chosen[name] = value
-            continue
-        fraction = isinstance(default, float)
-        if type(value) not in ((int, float) if fraction else (int,)) or not low <= value <= high:
-            raise InvalidArgument(
-                f"{where}: {name} cannot be {value!r}.",
-                hint=f"It must be {'a number' if fraction else 'an integer'} from {low} to {high}.",
-            )
+        left_open = isinstance(value, str) and value.startswith("$") and name not in STRUCTURE
+        if not left_open and not known[name].has(value):
+            raise InvalidArgument(f"{where}: {name} cannot be {value!r}.", hint=f"It must be {known[name].told}.")
         chosen[name] = value
     return chosen
+
+
+def _defaults(kind: str) -> Json:
+    return {name: one.default for name, one in PARAMETERS[kind].items()}
 
 
 def _names(variables: Sequence[Variable]) -> list[str]:
@@ -138,12 +146,10 @@ def _names(variables: Sequence[Variable]) -> list[str]:
 
 # -- the kinds -----------------------------------------------------------------------------------------------
 
-Inputs = Sequence[tuple[Variable, str]]
-
 
 def _of_vectors(body: Callable[[Graph, str, Json], str]) -> Callable[..., str]:
-    def build(graph: Graph, inputs: Inputs, windowed: bool, chosen: Json, where: str) -> str:
-        beginning = graph.joined(_vectors(graph, inputs, windowed, chosen))
+    def build(graph: Graph, read: Read, chosen: Json, where: str) -> str:
+        beginning = graph.joined(_vectors(graph, read.plain, read.neighbourhoods, read.windowed, chosen))
         end = body(graph, beginning, chosen)
         # The output layer then is a linear model of the inputs beside the layers between.
         return graph.joined([end, beginning]) if chosen["linear"] and end != beginning else end
@@ -151,51 +157,68 @@ def _of_vectors(body: Callable[[Graph, str, Json], str]) -> Callable[..., str]:
     return build
 
 
-def _of_tokens(graph: Graph, inputs: Inputs, windowed: bool, chosen: Json, where: str) -> str:
-    return bodies.transformer(graph, beginnings.tokens(graph, inputs, chosen["units"], windowed, where), chosen)
+def _of_tokens(graph: Graph, read: Read, chosen: Json, where: str) -> str:
+    units = chosen["units"]
+    tensors, count = beginnings.tokens(graph, read.plain, units, read.windowed)
+    places = sum(one.latest.rows for one in read.neighbourhoods)
+    beginnings.require_few_tokens(count + places, where)
+    near = [neighbourhoods.tokens(graph, one, units) for one in read.neighbourhoods]
+    there = None
+    if near:
+        masks = [mask for mask, _ in near]
+        there = _in_a_row(graph, [*neighbourhoods.ones(graph, masks[0], count), *masks])
+    tensor = _in_a_row(graph, [*tensors, *(one for _, one in near)])
+    return bodies.transformer(graph, tensor, chosen, there)
 
 
-def _of_series(kind: str, body: Callable[[Graph, str, int, Json], str]) -> Callable[..., str]:
-    def build(graph: Graph, inputs: Inputs, windowed: bool, chosen: Json, where: str) -> str:
-        read = [one for one in inputs if beginnings.is_series(one[0], windowed)]
-        if not read:
-            raise _unfit(kind, inputs, "series: windows of rows (the argument sequence of cerebro.pack), texts, and"
-                         " arrays of one or two dimensions", where)  # fmt: skip
-        if windowed:
-            steps = [tensor for one, name in read for tensor in beginnings.series(graph, one, name, windowed)]
-            return body(graph, graph.joined(steps), read[0][0].shape[0], chosen)
+def _in_a_row(graph: Graph, tensors: list[str]) -> str:
+    return graph.layer("Concatenate", tensors, axis=1) if len(tensors) > 1 else tensors[0]
+
+
+def _of_series(kind: str, body: Callable[..., str]) -> Callable[..., str]:
+    def build(graph: Graph, read: Read, chosen: Json, where: str) -> str:
+        its = [one for one in read.plain if beginnings.is_series(one[0], read.windowed)]
+        if not its and not read.neighbourhoods:
+            raise _unfit(kind, read.plain, "series: windows of rows (the argument sequence of cerebro.pack), texts,"
+                         " arrays of one or two dimensions, and the latest rows of related tables", where)  # fmt: skip
+        if read.windowed:
+            steps = [tensor for one, name in its for tensor in beginnings.series(graph, one, name, True)]
+            return body(graph, graph.joined(steps), its[0][0].shape[0], chosen)
         ends = []
-        for one, name in read:
-            (tensor,) = beginnings.series(graph, one, name, windowed)
+        for one, name in its:
+            (tensor,) = beginnings.series(graph, one, name, False)
             ends.append(body(graph, tensor, one.shape[0], chosen))
-        return _beside_others(graph, ends, [one for one in inputs if one not in read], chosen)
+        for near in read.neighbourhoods:
+            ends.append(body(graph, neighbourhoods.series(graph, near), near.latest.rows, chosen, masked=True))
+        return _beside_others(graph, ends, [one for one in read.plain if one not in its], (), chosen)
 
     return build
 
 
-def _of_images(graph: Graph, inputs: Inputs, windowed: bool, chosen: Json, where: str) -> str:
-    read = [one for one in inputs if beginnings.is_image(one[0], windowed)]
-    if not read:
-        raise _unfit("cnn", inputs, "images: arrays of two or three dimensions (height, width, channels)", where)
+def _of_images(graph: Graph, read: Read, chosen: Json, where: str) -> str:
+    its = [one for one in read.plain if beginnings.is_image(one[0], read.windowed)]
+    if not its:
+        raise _unfit("cnn", read.plain, "images: arrays of two or three dimensions (height, width, channels)", where)
     ends = [
-        bodies.cnn(graph, beginnings.image(graph, one, name), one.shape[0], one.shape[1], chosen) for one, name in read
+        bodies.cnn(graph, beginnings.image(graph, one, name), one.shape[0], one.shape[1], chosen) for one, name in its
     ]
-    return _beside_others(graph, ends, [one for one in inputs if one not in read], chosen)
+    return _beside_others(graph, ends, [one for one in read.plain if one not in its], read.neighbourhoods, chosen)
 
 
-def _beside_others(graph: Graph, ends: list[str], others: Inputs, chosen: Json) -> str:
+def _beside_others(graph: Graph, ends: list[str], others: Inputs, near: Sequence[Neighbourhood], chosen: Json) -> str:
     """A layer that brings all inputs together."""
-    joined = graph.joined([*ends, *_vectors(graph, others, False, chosen)])
+    joined = graph.joined([*ends, *_vectors(graph, others, near, False, chosen)])
     found = graph.layer("Dense", joined, units=chosen["units"], activation="relu")
     return bodies.dropped(graph, found, chosen)
 
 
-def _vectors(graph: Graph, inputs: Inputs, windowed: bool, chosen: Json) -> list[str]:
-    return [
+def _vectors(graph: Graph, inputs: Inputs, near: Sequence[Neighbourhood], windowed: bool, chosen: Json) -> list[str]:
+    own = [
         tensor
         for variable, name in inputs
         for tensor in beginnings.vectors(graph, variable, name, chosen["embedding"], chosen.get("bins", 0), windowed)
     ]
+    return [*own, *neighbourhoods.vectors(graph, near, chosen)] if near else own
 
 
 def _unfit(kind: str, inputs: Inputs, what: str, where: str) -> BadData:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..records import dataclass, field
@@ -13,7 +13,10 @@ Json = dict[str, Any]
 # Names of the layers whose numbers a trainer takes from the rows of a model's group; a number follows.
 INPUTS_OF_GROUP, TARGET_OF_GROUP = "group_inputs", "group_target"
 _OF_GROUP = re.compile(rf"(?:{INPUTS_OF_GROUP}|{TARGET_OF_GROUP})_[0-9]+")
+ANGLES = "angles"  # layers whose numbers are far from 0, and need all digits
+_EXACT = re.compile(rf"{_OF_GROUP.pattern}|{ANGLES}_[0-9]+")
 ZEROS: Json = {"module": "keras.initializers", "class_name": "Zeros", "config": {}, "registered_name": None}
+NUMPY = "keras.src.ops.numpy"
 SCALED = "bf,f->bf"  # each number times one of its own
 
 
@@ -23,24 +26,39 @@ class Graph:
 
     taken: set[str]  # names that no inner layer may have: those of the inputs and outputs
     group_statistics: bool = False  # whether a model for a group measures its numbers by the group's rows
+    # Of inputs that are read in part: the shape of the whole, and the parts of its last dimension.
+    parts: dict[str, tuple[tuple[int, ...], list[tuple[int, int]]]] = field(default_factory=dict)
     layers: list[Json] = field(default_factory=list)
     inputs: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
 
     def input(self, name: str, shape: Sequence[int], dtype: str) -> str:
-        config = {"name": name, "batch_shape": [None, *shape], "dtype": dtype}
+        """An input, or what is read of it."""
+        return self._read(name, self._declared(name, shape, dtype))
+
+    def _declared(self, name: str, shape: Sequence[int], dtype: str) -> str:
+        whole, _ = self.parts.get(name, (shape, []))
+        config = {"name": name, "batch_shape": [None, *whole], "dtype": dtype}
         self.layers.append(node("keras.layers", "InputLayer", config, []))
         self.inputs.append(name)
         return name
 
+    def _read(self, name: str, of: str) -> str:
+        """What is read of a tensor that has the shape of an input."""
+        if name not in self.parts:
+            return of
+        shape, parts = self.parts[name]
+        return self.joined([self.slice(of, start, end, len(shape)) for start, end in parts])
+
     def numbers(self, name: str, shape: Sequence[int]) -> tuple[str, str]:
         """Numbers as they were packed, around 0, and as the next layers get them: around 0 within a group."""
-        packed = self.input(name, shape, "float32")
+        whole = self._declared(name, shape, "float32")
+        packed = self._read(name, whole)
         if not self.group_statistics:
             return packed, packed
-        name = self.free(INPUTS_OF_GROUP)
         config: Json = {"trainable": False, "center": False, "scale": False, "epsilon": 1e-7}
-        return packed, self.layer("BatchNormalization", packed, name, **config)
+        measured = self.layer("BatchNormalization", whole, self.free(INPUTS_OF_GROUP), **config)
+        return packed, self._read(name, measured)
 
     def measured(self, of: str, name: str, elements: int, deviation: float, mean: float) -> str:
         """Numbers around 0 in the unit of a target; with a group's statistics, of the target in the group's rows."""
@@ -53,21 +71,45 @@ class Graph:
         return self.layer("Activation", found, name, activation="linear")
 
     def layer(
-        self, class_name: str, inputs: str | Sequence[str], name: str = "", *, apart: bool = False, **config: Any
+        self,
+        class_name: str,
+        inputs: str | Sequence[str],
+        name: str = "",
+        *,
+        apart: bool = False,
+        called_with: Mapping[str, str] | None = None,
+        **config: Any,
     ) -> str:
-        """A layer that is called on one tensor, or on a list of tensors.  ``apart``: each is an argument of its own."""
+        """A layer that is called on one tensor, or on a list of tensors.
+
+        ``apart``: each is an argument of its own.  ``called_with``: further tensors, by the names of the arguments.
+        """
         name = name or self.free(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", class_name).lower())
         called = tensor(inputs) if isinstance(inputs, str) else [tensor(one) for one in inputs]
-        called_on = [{"args": called if apart else [called], "kwargs": {}}]
+        more = {argument: tensor(one) for argument, one in (called_with or {}).items()}
+        called_on = [{"args": called if apart else [called], "kwargs": more}]
         self.layers.append(node("keras.layers", class_name, {"name": name, **config}, called_on))
         return name
 
     def element(self, of: str, place: int, axis: int = 1) -> str:
         """``of[:, place]``, or ``of[:, :, place]`` for axis 2"""
+        return self._item(of, [*[_span(None, None)] * axis, place])
+
+    def slice(self, of: str, start: int, end: int, dimensions: int) -> str:
+        """``of[..., start:end]`` of a tensor with so many dimensions besides the rows."""
+        return self._item(of, [*[_span(None, None)] * dimensions, _span(start, end)])
+
+    def _item(self, of: str, index: list[Any]) -> str:
         name = self.free("get_item")
-        every = {"class_name": "__slice__", "config": {"start": None, "stop": None, "step": None}}
-        called = [{"args": [tensor(of), [*[every] * axis, place]], "kwargs": {}}]
-        self.layers.append(node("keras.src.ops.numpy", "GetItem", {"name": name}, called))
+        called = [{"args": [tensor(of), index], "kwargs": {}}]
+        self.layers.append(node(NUMPY, "GetItem", {"name": name}, called))
+        return name
+
+    def operation(self, class_name: str, of: str, **config: Any) -> str:
+        """An operation of keras.ops on one tensor."""
+        name = self.free(class_name.lower())
+        called = [{"args": [tensor(of)], "kwargs": {}}]
+        self.layers.append(node(NUMPY, class_name, {"name": name, **config}, called))
         return name
 
     def joined(self, tensors: Sequence[str]) -> str:
@@ -99,8 +141,17 @@ class Graph:
 
 
 def measures_group(name: str) -> bool:
-    """Whether a layer of this name may have numbers of a group.  It computes in float32, whatever the precision."""
+    """Whether a layer of this name may have numbers of a group."""
     return _OF_GROUP.fullmatch(name) is not None
+
+
+def needs_all_digits(name: str) -> bool:
+    """Whether a layer of this name computes in float32, whatever the precision."""
+    return _EXACT.fullmatch(name) is not None
+
+
+def _span(start: int | None, end: int | None) -> Json:
+    return {"class_name": "__slice__", "config": {"start": start, "stop": end, "step": None}}
 
 
 def _constant(value: float) -> Json:

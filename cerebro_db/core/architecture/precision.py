@@ -11,7 +11,7 @@ from typing import Any
 
 from ..options import PRECISIONS
 from . import keras_json, trees
-from .graph import measures_group
+from .graph import needs_all_digits
 from .tables import MODELS, OPERATIONS
 
 Node = dict[str, Any]
@@ -49,7 +49,7 @@ def _layer(layer: Node, precision: str, is_output: bool) -> Node:
     # The dtype of an input is that of the rows; an operation computes in the dtype of its tensors.
     if layer["class_name"] == "InputLayer" or layer.get("module") in OPERATIONS:
         return layer
-    exact = is_output or measures_group(str(layer["config"].get("name")))
+    exact = is_output or needs_all_digits(str(layer["config"].get("name")))
     config = _with_policy(layer["config"], "float32" if exact else precision)
     for key in INNER_LAYERS:
         if isinstance(config.get(key), dict):

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..errors import BadData
 from ..packing.layout import Layout, Variable
-from . import beginnings
+from . import beginnings, related_inputs
 from .graph import ZEROS, Graph
 
 Json = dict[str, Any]
@@ -44,12 +44,14 @@ def are_grown(architecture: Any) -> bool:
 def fits(layout: Layout) -> bool:
     """Whether trees can read such columns, and predict such a target."""
     outputs, flat = layout.outputs, len(layout.outputs) == 1 and len(layout.outputs[0].shape) == 1
-    return layout.windows is None and flat and _count(layout.inputs, outputs) <= MOST_FEATURES
+    inputs = related_inputs.flat_inputs(layout)
+    return layout.windows is None and flat and bool(inputs) and _count(inputs, outputs) <= MOST_FEATURES
 
 
 def work(layout: Layout, depth: int) -> int:
     """How much there is to add up for a tree, whatever the rows: of each feature and score, in each node."""
-    return _count(layout.inputs, layout.outputs) * scores_of(layout.outputs[0]) << depth
+    count = _count(related_inputs.flat_inputs(layout), layout.outputs)
+    return count * scores_of(layout.outputs[0]) << depth
 
 
 def body(graph: Graph, inputs: Sequence[tuple[Variable, str]], outputs: Sequence[Variable], chosen: Json) -> str:
@@ -77,6 +79,19 @@ def body(graph: Graph, inputs: Sequence[tuple[Variable, str]], outputs: Sequence
 def scores_of(output: Variable) -> int:
     """How many numbers a row's leaves have.  Two classes need one: how much likelier the second one is."""
     return 1 if output.target != "real" and output.shape[0] == 2 else output.elements
+
+
+def without_neighbourhoods(layout: Layout, chosen: Json, where: str) -> Json:
+    """The parameters as they are for trees, which read columns alone: all but the latest related rows."""
+    related = chosen[related_inputs.RELATED]
+    if related == related_inputs.NEIGHBOURHOODS:
+        raise BadData(
+            f"{where}: trees cannot read the latest rows of related tables, so related cannot be 'neighbourhoods'.",
+            hint="Aggregates are columns, which trees read. For the latest rows use for instance mlp.",
+        )
+    if related == related_inputs.BOTH:
+        return {**chosen, related_inputs.RELATED: related_inputs.AGGREGATES}
+    return chosen
 
 
 def require_fitting(

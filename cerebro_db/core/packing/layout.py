@@ -20,6 +20,7 @@ from ..records import dataclass, field
 from ..sql_types import SqlType
 from .buffer_format import ITEM_BYTES, LARGEST_BYTES, elements
 from .preparation import MOST_COLUMNS, MOST_FOLDS, PACK_AGAIN, Fold, Preparation
+from .related import Related
 from .subgroups import LONGEST_LABEL, MOST_GROUPS, Piece
 from .windows import Windows
 
@@ -193,6 +194,7 @@ class Layout:
     fold: Optional[Variable] = None  # the fold of each row
     key: Optional[Identifier] = None  # the column of the source that identifies a row, if one does
     groups: Optional[Groups] = None  # the rows of each group lie together
+    related: Optional[Related] = None  # what rows have of other tables, as columns beside their own
     # Buffers with this id, or a later one, were added to the table after it had this layout.
     end: Annotated[int, Within(FIRST_ADDED, LARGEST_ID)] = codec.omitted(FIRST_ADDED)
 
@@ -217,6 +219,7 @@ class Layout:
             inputs=tuple(one.settled(settled) for one in self.inputs),
             outputs=tuple(one.settled(settled) for one in self.outputs),
             groups=self.groups.settled(settled) if self.groups else None,
+            related=self.related.settled(settled) if self.related else None,
         )
 
     @classmethod

@@ -7,6 +7,8 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+from ..architecture.related_inputs import RELATED
+from ..parameters.flat import ARCH_PARAMS
 from ..records import dataclass
 from .decision import NewConfiguration, NewModel
 from .history import History, variant_of
@@ -138,19 +140,35 @@ def new_models(space: Space, points: Sequence[Point]) -> list[NewModel]:
 def random_points(space: Space, seed: int, history: History, number: int, count: int) -> list[dict[str, Any]]:
     """Random points that no model has, nor one of the others; fewer if the space has no more.
 
-    The first points of a search have one of each architecture: few of them may be tried.
+    The first points of a search have one of each architecture, then each way to read related tables: few of them may
+    be tried.
     """
     taken = {space.key(point) for point in proposed(history).values() if space.has(point)}
-    architectures = next((one.values() or () for one in space.dimensions if one.path == ARCHITECTURE), ())
+    firsts = _firsts(space)
     found: list[dict[str, Any]] = []
     for place in range(number, number + count):
         for attempt in range(MOST_ATTEMPTS):
             point = space.drawn(seed, f"{place}.{attempt}")
-            wanted = architectures[place] if place < len(architectures) else point.get(ARCHITECTURE)
-            if point.get(ARCHITECTURE) == wanted and space.key(point) not in taken:
+            wanted = firsts[place] if place < len(firsts) else {}
+            if all(point.get(name) == one for name, one in wanted.items()) and space.key(point) not in taken:
                 taken.add(space.key(point))
                 found.append(point)
                 break
         else:
             return found
     return found
+
+
+def _firsts(space: Space) -> list[Point]:
+    """What each of the first points has: an architecture, with the middle way to read related tables; then the other
+    ways."""
+    by_path = {one.path: one for one in space.dimensions}
+    architectures, ways = by_path.get(ARCHITECTURE), by_path.get(f"{ARCH_PARAMS}.{RELATED}")
+    found: list[Point] = [{ARCHITECTURE: one} for one in (architectures.values() if architectures else None) or ()]
+    if ways is None:
+        return found
+    usual = {ways.name: ways.value(0.5)}
+    found = [
+        {**one, **usual} if all(condition.holds(one) for condition in ways.conditions) else one for one in found or [{}]
+    ]
+    return [*found, *({ways.name: one} for one in ways.values() or () if one != usual[ways.name])]

@@ -57,6 +57,7 @@ class Relation:
     reads_all: bool = True  # when it was found: whether the user may read the whole table, and whether any column
     reads_some: bool = True
     described: tuple[tuple[str, int], ...] = ()  # of a query: its columns, and the OIDs of their types
+    more: tuple[Column, ...] = ()  # columns of the copy that the table does not have
 
     @property
     def is_own(self) -> bool:
@@ -87,7 +88,9 @@ class Relation:
 
     @property
     def _columns(self) -> Sql:
-        return sql("*") if self.readable is None else joined(", ", map(identifier, self.readable))
+        if self.readable is None or self.copy is not None:  # a copy has no other columns
+            return sql("*")
+        return joined(", ", map(identifier, self.readable))
 
     @property
     def placed_rows(self) -> Sql | None:
@@ -140,6 +143,18 @@ class Column:
 
 def find(db: Database, name: Name, text: str | None = None) -> Relation | None:
     return next((replace(one, text=text or str(name)) for one in _found(db, [name])), None)
+
+
+def of_oid(db: Database, oid: int) -> Relation | None:
+    row = db.one(
+        sql(
+            "SELECT n.nspname::text AS schema, c.relname::text AS name FROM pg_catalog.pg_class c"
+            " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1::oid"
+        ),
+        ("bigint",),
+        oid,
+    )
+    return None if row is None else find(db, Name(row["schema"], row["name"]))
 
 
 def _found(db: Database, names: Sequence[Name]) -> list[Relation]:
@@ -423,9 +438,14 @@ def of_query(db: Database, query: str) -> tuple[Relation, dict[str, Column]]:
     """The rows of a query and their columns; an error if this is no query that returns rows."""
     # It runs with the caller's rights only, as a subquery.
     relation = Relation(0, "", "", "", False, "the query", query=sql_of_user(query.rstrip(" \t\r\n;")))
-    without_rows = sql("SELECT * FROM {rows} AS q LIMIT 0", rows=relation.rows)
     if SEVERAL in query.rstrip(" \t\r\n;"):
-        _require_one(db, without_rows)
+        _require_one(db, sql("SELECT * FROM {rows} AS q LIMIT 0", rows=relation.rows))
+    return described(db, relation)
+
+
+def described(db: Database, relation: Relation) -> tuple[Relation, dict[str, Column]]:
+    """The rows of a query of ours, or of the caller's own that is one statement, and their columns."""
+    without_rows = sql("SELECT * FROM {rows} AS q LIMIT 0", rows=relation.rows)
     relation = replace(relation, described=tuple(db.columns_of(without_rows)))
     known = _known_columns.get(relation.described)
     if known is not None:
@@ -473,7 +493,8 @@ def columns_of(db: Database, *tables: Relation | None) -> list[dict[str, Column]
         " FROM pg_catalog.pg_attribute a WHERE a.attrelid = ANY ($1::oid[]) AND a.attnum > 0 AND NOT a.attisdropped"),
         ("bigint[]",), [one.oid for one in tables if one is not None],
     )  # fmt: skip
-    return [{} if one is None else found.get(one.oid, {}) for one in tables]
+    more = [{} if one is None else {column.name: column for column in one.more} for one in tables]
+    return [{} if one is None else {**found.get(one.oid, {}), **its} for one, its in zip(tables, more)]
 
 
 def _columns(db: Database, listed: Sql, sent: tuple[str, ...], *values: Any) -> dict[int, dict[str, Column]]:

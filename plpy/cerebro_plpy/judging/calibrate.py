@@ -67,6 +67,7 @@ def calibrate(
     target: str | None = None,
     decide_by: str | None = calibration.F1,
     until: float | None = None,
+    related: str | None = None,
 ) -> tuple[list[dict[str, Any]], KnownQuality]:
     """What was found, a row for each target and measure; and how good the model is on the same rows.
 
@@ -82,7 +83,7 @@ def calibrate(
     found: dict[str, Errors | Classes] = dict(calibrations.of_model(db, model))
     told: list[dict[str, Any]] = []
     qualities: list[Quality] = []
-    read = _samples(db, model, rows(), chosen, until)
+    read = _samples(db, model, rows(), chosen, until, related)
     for place, (variable, sample) in enumerate(read):
         predicted = _checked(db, variable, sample)
         kept, lines = _calibrated(db, variable, sample, predicted, measure, share(until, len(read) - place))
@@ -211,21 +212,21 @@ def _keep(
 
 
 def _samples(
-    db: Database, model: TrainedModel, rows: str, chosen: list[Variable], until: float | None
+    db: Database, model: TrainedModel, rows: str, chosen: list[Variable], until: float | None, related: str | None
 ) -> list[tuple[Variable, Sample]]:
     if is_name(rows) and packed.is_packed(db, relations.existing(db, rows, argument="query")):
         return samples.of_packed_table(db, model, rows, chosen, share(until, 2))
     query = relations.require_query(db, rows)
-    return [(variable, _of_query(db, model, query, variable)) for variable in chosen]
+    return [(variable, _of_query(db, model, query, variable, related)) for variable in chosen]
 
 
-def _of_query(db: Database, model: TrainedModel, query: str, variable: Variable) -> Sample:
+def _of_query(db: Database, model: TrainedModel, query: str, variable: Variable, related: str | None) -> Sample:
     sample = Sample(variable)
     judged = judged_rows.judged_of(db, model, query, variable.name)
     source, windows = judged.source, model.layout.windows
     actual = actual_of(db, source, judged.present[variable.columns[0]], variable)
     pairs = shown(judged_rows.with_pairs(source.rows, actual, sql("NULL::pg_catalog.text"), variable, windows))
-    rows, reading = streaming.reading_of(db, model, relations.of_query(db, pairs), PAIR, None)
+    rows, reading = streaming.reading_of(db, model, relations.of_query(db, pairs), PAIR, None, related=related)
     place = model.layout.outputs.index(variable)
     with samples.predicting(db, model, [one.for_prediction() for one in reading.inputs]) as prediction:
         for count, ids, variables in streaming.chunks(db, rows, reading):

@@ -9,31 +9,36 @@ from cerebro_db.core.errors import BadData, InvalidArgument, WrongState
 from cerebro_db.core.packing import columns as deciding
 from cerebro_db.core.packing import drift
 from cerebro_db.core.packing.drift import CATEGORY, Profile
+from cerebro_db.core.packing.layout import Layout
 from cerebro_db.core.packing.packed_summary import Packing
 from cerebro_db.core.sql import identifier, sql
 
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
-from ..database.relations import Column
+from ..database.relations import Column, Relation
 from ..definitions import references
 from ..definitions.references import ModelRef
 from ..packing.columns import profiles
 from ..packing.columns.profiles import Binned
 from ..packing.rows import inputs_by_name
 from ..packing.rows.summary import parsed
+from ..predicting import related_rows
+from ..predicting.related_rows import Completed
 
 NUMBERS = ("number", "boolean", "money", "interval", "date", "time")  # families whose values can be binned
 
 
 @entry(called="cerebro.drift")
-def drift_rows(db: Database, model_table: str | None, query: str | None) -> list[dict[str, Any]]:
+def drift_rows(
+    db: Database, model_table: str | None, query: str | None, related: str | None = None
+) -> list[dict[str, Any]]:
     """A row for each column, the most different one first."""
     query = relations.require_query(db, query)
     ref = references.model_ref(db, model_table)
     trained = _profiles(db, ref)
-    source, present = relations.of_query(db, query)
-    _require_inputs(db, ref, present)
+    whole = _completed(db, ref, relations.of_query(db, query), related)
+    source, present = whole.source, whole.present
     binned = [Binned(present[one.column], one) for one in trained if one.column in present]
     for one in binned:
         _require_kind(one)
@@ -99,10 +104,18 @@ def _of_summary(db: Database, ref: ModelRef, column: str) -> Any:
     return db.value(sql("SELECT {column} FROM {summary}", column=identifier(column), summary=summary.sql))
 
 
-def _require_inputs(db: Database, ref: ModelRef, present: dict[str, Column]) -> None:
-    """The errors that predictions of these rows would have."""
+def _completed(db: Database, ref: ModelRef, rows: tuple[Relation, dict[str, Column]], related: str | None) -> Completed:
+    """The rows with the columns of related tables; the errors that predictions of these rows would have."""
+    table, layout = layout_of(db, ref)
+    found = related_rows.of_layout(db, table, layout, *rows, related)
+    inputs_by_name.found(layout, found.present, "the query")
+    return found
+
+
+def layout_of(db: Database, ref: ModelRef) -> tuple[Relation, Layout]:
+    """A model table or a packed table, and its layout."""
     layout = parsed(db, _of_summary(db, ref, "layout"), ref.given)
-    inputs_by_name.found(layout, present, "the query")
+    return relations.existing(db, ref.text, argument="model_table"), layout
 
 
 def _require_kind(one: Binned) -> None:

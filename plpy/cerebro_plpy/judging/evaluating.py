@@ -50,7 +50,8 @@ def of_query(db: Database, given: JudgingArguments) -> list[ComparedMetric]:
     judged = to_predict(db, given)
     predictions = sql(
         # A query has it once: on Greenplum, it can read cerebro.predict only once.
-        "cerebro.predict({model}, {rows}, {key}, {configuration}, {top}, {coverage}, {calibrated}, {thresholds}) p"
+        "cerebro.predict({model}, {rows}, {key}, {configuration}, {top}, {coverage}, {calibrated}, {thresholds},"
+        " related => {related}) p"
         " WHERE p.target = {target}",
         model=constant(given.model_table),
         rows=literal(judged["rows_query"]),
@@ -60,6 +61,7 @@ def of_query(db: Database, given: JudgingArguments) -> list[ComparedMetric]:
         coverage=constant(given.coverage),
         calibrated=constant(given.calibrated),
         thresholds=constant(given.thresholds),
+        related=constant(given.related),
         target=literal(judged["of_target"]),
     )
     if judged["classes"] is None:

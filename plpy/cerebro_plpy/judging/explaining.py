@@ -27,7 +27,7 @@ from ..models import calibrations
 from ..models.model_cache import read_model
 from ..models.trained import TrainedModel, class_labels
 from ..packing.packed import Packed
-from ..predicting import by_group, keys_and_outputs, streaming, trainers
+from ..predicting import by_group, keys_and_outputs, related_rows, streaming, trainers
 from ..predicting.by_group import RowsOfGroups
 from ..predicting.query_reading import Reading
 from ..segment.prediction import Answer
@@ -53,6 +53,7 @@ class ExplainArguments:
     wanted: str | None  # class
     configuration: int | None
     background: str | None
+    related: str | None = None
 
 
 def explained(
@@ -65,12 +66,13 @@ def explained(
     outputs, classes = _wanted(model.layout, given.target, given.wanted)
     source, present = relations.of_query(db, query)
     keys = keys_and_outputs.key_columns(db, given.key, present, model.layout, source, "the query")
-    rows = RowsOfGroups(source, present, "the query", keys)
+    whole = related_rows.of(db, model, source, present, given.related)
+    rows = RowsOfGroups(whole.source, whole.present, "the query", keys)
     applied = calibrations.by_default(db, model) if model.grouped is None else None
     best = keys_and_outputs.best_classes(model.layout.outputs, 1, applied)
     read, reading = by_group.reading_of(db, model, rows, best)
     elements, shown = _columns(model.layout), _shown(reading)
-    background = _background(db, model, given.background, kept, query)
+    background = _background(db, model, given, kept, query)
     if background is None:
         return
     explanation = Explanation(list(elements.values()), classes, *background)
@@ -214,13 +216,14 @@ Background = tuple[list[PredictionInput], int, list[str], "int | None"]  # as an
 def _background(
     db: Database,
     model: TrainedModel,
-    named: str | None,
+    given: ExplainArguments,
     kept: Callable[[TrainedModel], Packed | None],
     query: str,
 ) -> Background | None:
     """The caller's rows; else some of those that the run of the model kept; else some of the query's own, if any."""
-    if named is not None:
-        background = _of_query(db, model, relations.require_query(db, named, "background"), MOST_BACKGROUND, None)
+    if given.background is not None:
+        named = relations.require_query(db, given.background, "background")
+        background = _of_query(db, model, named, given.related, MOST_BACKGROUND, None)
         if background is None:
             raise BadData(
                 "the background has no rows.",
@@ -230,7 +233,7 @@ def _background(
     table = kept(model)
     if table is not None:
         return _of_packed_table(db, table)
-    background = _of_query(db, model, query, CANDIDATES, TAKEN)
+    background = _of_query(db, model, query, given.related, CANDIDATES, TAKEN)
     if background is None:
         return None
     _require_different(background)
@@ -259,10 +262,14 @@ def _differ(values: bytes, rows: int) -> bool:
     return values != values[:width] * rows
 
 
-def _of_query(db: Database, model: TrainedModel, query: str, most: int, taken: int | None) -> Background | None:
+def _of_query(
+    db: Database, model: TrainedModel, query: str, related: str | None, most: int, taken: int | None
+) -> Background | None:
     """Rows of the query; None: it has none."""
     source, present = relations.of_query(db, query)
-    read, reading = by_group.reading_of(db, model, RowsOfGroups(source, present, "the background", []), None)
+    whole = related_rows.of(db, model, source, present, related)
+    rows = RowsOfGroups(whole.source, whole.present, "the background", [])
+    read, reading = by_group.reading_of(db, model, rows, None)
     reading.chunk = most
     cursor = db.cursor(reading.query(read))
     chunks = cursor.fetch(2)

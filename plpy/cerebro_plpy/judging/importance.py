@@ -6,6 +6,7 @@ which the trainers of its segments evaluate.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from cerebro_db.core.architecture import keras_json
@@ -22,14 +23,17 @@ from ..database.access import Database
 from ..database.relations import Column, Relation
 from ..definitions.references import ModelRef, model_ref
 from ..models.model_cache import read_model
+from ..models.trained import TrainedModel
 from ..packing import packed
 from ..packing.rows import known_targets
 from ..packing.rows.preparation import hash_of_row, shuffled
+from ..predicting import related_rows
 from ..predicting.keys_and_outputs import PAIR
 from .actual_values import Actual, actual_of
 from .judged_rows import judged_of, target_of, with_pairs
 
 NUMBER = identifier("__cerebro_number")  # a column that the query gets
+ALL_OF_PATH = ".*"  # ends the name of all columns of a related table
 SEED = 0  # of the orders in which rows get the values of others
 
 
@@ -42,6 +46,7 @@ class ImportanceArguments:
     target: str | None
     configuration: int | None
     repeats: int | None
+    related: str | None = None
 
 
 def importance(db: Database, given: ImportanceArguments) -> list[dict[str, Any]]:
@@ -54,7 +59,7 @@ def importance(db: Database, given: ImportanceArguments) -> list[dict[str, Any]]
     if query is not None and is_name(query) and packed.is_packed(db, relations.existing(db, query, argument="query")):
         before, losses = _of_packed_table(db, ref, query, target, configuration, times)
     else:
-        before, losses = _of_query(db, ref, query, target, configuration, times)
+        before, losses = _of_query(db, ref, given, times)
     found = [
         {"column_name": name, "importance": loss - before, "loss": loss, "loss_before": before}
         for name, loss in losses.items()
@@ -78,6 +83,8 @@ def _of_packed_table(
     test = packed.read(db, table, argument="query", please=please)
     packed.require_same_shapes(model.layout, model.table.text, test)
     elements = _elements(test.layout)
+    for path, names in _of_paths(test.layout, elements).items():
+        elements[path] = [one for name in names for one in elements[name]]
     exchanges = [Exchange(each, SEED, repeats) for each in elements.values()]
     with evaluating_team.evaluating(db, test, None, model.memory_mb) as (team, parts):
         counted = teams.again_if_lost(
@@ -105,6 +112,16 @@ def _elements(layout: Layout) -> dict[str, list[InputElements]]:
     return found
 
 
+def _of_paths(layout: Layout, columns: Collection[str]) -> dict[str, list[str]]:
+    """Of each path to a related table with several of these columns: the name of all of them, and which they are."""
+    found: dict[str, list[str]] = {}
+    for name in columns:
+        path = None if layout.related is None else layout.related.path_of(name)
+        if path is not None:
+            found.setdefault(path + ALL_OF_PATH, []).append(name)
+    return {path: names for path, names in found.items() if len(names) > 1}
+
+
 def _name_of_loss(outputs: list[str], targets: list[str], place: int) -> str:
     """The name that Keras gives to the loss of one of several targets."""
     by_name = sorted(outputs) == sorted(targets)  # else a model's outputs are the targets in their order
@@ -114,17 +131,19 @@ def _name_of_loss(outputs: list[str], targets: list[str], place: int) -> str:
 # -- a query -----------------------------------------------------------------------------------------------
 
 
-def _of_query(
-    db: Database, ref: ModelRef, query: str | None, target: str | None, configuration: int | None, repeats: int
-) -> tuple[float, dict[str, float]]:
+def _of_query(db: Database, ref: ModelRef, given: ImportanceArguments, repeats: int) -> tuple[float, dict[str, float]]:
     """The same.  Each loss is that of a prediction of all rows."""
-    query = relations.require_query(db, query)
+    query, configuration = relations.require_query(db, given.query), given.configuration
     model = read_model(db, ref, configuration)
     layout = model.layout
-    judged = judged_of(db, model, query, target)
+    judged = judged_of(db, model, query, given.target)
     source, present, variable = judged.source, judged.present, judged.variable
+    copy = _copied(db, model, source, present, given.related)
+    if copy is not None:
+        source, present = copy, relations.columns(db, copy)
     actual = actual_of(db, source, present[variable.columns[0]], variable)
-    exchanged = dict.fromkeys(name for one in layout.inputs for name in one.columns)
+    exchanged = {name: [name] for one in layout.inputs for name in one.columns}
+    exchanged.update(_of_paths(layout, exchanged))
     if variable.columns[0] in exchanged:
         raise Unsupported(
             f"the target '{variable.name}' is an input, too, and the query would exchange both.",
@@ -140,9 +159,21 @@ def _of_query(
 
     before = loss(source.rows)
     losses = {}
-    for name in exchanged:
-        losses[name] = sum(loss(_exchanged(source, present, name, SEED + i)) for i in range(repeats)) / repeats
+    for name, columns in exchanged.items():
+        losses[name] = sum(loss(_exchanged(source, present, columns, SEED + i)) for i in range(repeats)) / repeats
+    if copy is not None:
+        db.execute(sql("DROP TABLE {copy}", copy=copy.sql))
     return before, losses
+
+
+def _copied(
+    db: Database, model: TrainedModel, source: Relation, present: dict[str, Column], related: str | None
+) -> Relation | None:
+    """A copy of the rows with the columns of related tables, which are not made anew for each exchange; None: none."""
+    if related_rows.has_them(model.layout, present):
+        return None
+    rows = related_rows.rows_of(db, model.table, model.layout, source, present, related)
+    return None if rows is None else rows.copied(db, source, again=False)
 
 
 def _require_known(db: Database, source: Relation, variable: Variable, actual: Actual) -> None:
@@ -165,12 +196,12 @@ def _require_known(db: Database, source: Relation, variable: Variable, actual: A
         )
 
 
-def _exchanged(source: Relation, present: dict[str, Column], name: str, seed: int) -> Sql:
-    """The rows with the values of one column in the random order of this seed.
+def _exchanged(source: Relation, present: dict[str, Column], names: list[str], seed: int) -> Sql:
+    """The rows with the values of these columns, together, in the random order of this seed.
 
     Both orders follow from the values of the rows: a query returns the same rows in another order the next time.
     """
-    others = joined("", (sql("a.{name}, ", name=identifier(one)) for one in present if one != name))
+    others = joined("", (sql("a.{name}, ", name=identifier(one)) for one in present if one not in names))
 
     def numbered(order: int) -> Sql:
         hashed = hash_of_row(list(present.values()), lambda one: sql("q.{name}", name=identifier(one.name)))
@@ -178,10 +209,11 @@ def _exchanged(source: Relation, present: dict[str, Column], name: str, seed: in
         return sql("row_number() OVER (ORDER BY {place}) AS {number}", place=place, number=NUMBER)
 
     return sql(
-        "(SELECT {others}b.{name} FROM (SELECT q.*, {own} FROM {rows} AS q) a"
-        " JOIN (SELECT q.{name}, {exchanged} FROM {rows} AS q) b USING ({number}))",
+        "(SELECT {others}{theirs} FROM (SELECT q.*, {own} FROM {rows} AS q) a"
+        " JOIN (SELECT {columns}, {exchanged} FROM {rows} AS q) b USING ({number}))",
         others=others,
-        name=identifier(name),
+        theirs=joined(", ", (sql("b.{name}", name=identifier(name)) for name in names)),
+        columns=joined(", ", (sql("q.{name}", name=identifier(name)) for name in names)),
         own=numbered(seed),
         exchanged=numbered(seed + 1),
         number=NUMBER,

@@ -46,6 +46,7 @@ class JudgingArguments:
     coverage: float | None = None  # as in cerebro.predict
     calibrated: bool | None = None
     thresholds: bool | None = False
+    related: str | None = None
 
 
 @entry(called=INTERNAL)

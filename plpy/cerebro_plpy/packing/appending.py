@@ -30,7 +30,6 @@ from cerebro_db.core.texts import counted
 
 from ..database import relations
 from ..database.access import Database
-from ..database.entry import entry
 from ..database.relations import Column, Relation
 from . import (
     folds,
@@ -44,6 +43,7 @@ from .columns import profiles
 from .columns.profiles import Binned
 from .pack import VALIDATION
 from .packed import Packed
+from .related.reading import Opens, completed
 from .rows import (
     buffers,
     inputs_by_name,
@@ -87,11 +87,12 @@ class Target:
         return self.name.suffixed("_summary")
 
 
-@entry
-def append(db: Database, packed_table: str | None, source_table: str | None, divide: bool | None) -> None:
+def append(db: Database, packed_table: str | None, source_table: str | None, divide: bool | None, opens: Opens) -> None:
     begun = time.monotonic()
     target = _target(db, packed_table, "packed_table")
-    source = relations.filled(db, source_table)
+    own = relations.filled(db, source_table)
+    source = completed(db, own, target.packed.relation, target.layout, opens)
+    copy = None if source is own else source
     targets = [variable.columns[0] for variable in target.training.layout.outputs]
     if target.layout.windows is None and not target.form.numbers_are_labels:
         source = known_targets.named_and_told(db, source, targets)
@@ -112,6 +113,8 @@ def append(db: Database, packed_table: str | None, source_table: str | None, div
     _add(db, target, source, division if folded else None, reaches_back=False)
     if others is not None and target.layout.windows is None:
         _require_all(db, whole, (target, others))
+    if copy is not None:
+        db.execute(sql("DROP TABLE {copy}", copy=copy.sql))
     told = [f"{counted(one.layout.rows, 'row')} in {one.name}" for one in (target, others) if one is not None]
     db.notice(f"{' and '.join(told)} now, {time.monotonic() - begun:.1f} s")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from cerebro_db.core import documents
@@ -121,7 +121,8 @@ def asked_for(
             *(present[name] for name in (windows.columns if windows else ())),
             *([weight] if weight else []),
         ]
-        chosen = [one for one in present.values() if one not in others]
+        chosen = [one for one in present.values() if one not in others and one not in source.more]
+    chosen += [one for one in source.more if one not in chosen]
     relations.require_readable(
         db, source, [*wanted, *chosen, *apart, *([weight] if weight else []),
                      *(present[name] for name in (windows.columns if windows else ()))],
@@ -202,9 +203,17 @@ class Sides:
 
 
 def sides(
-    db: Database, source: Relation, split: Split | None, validation_table: str | None, known: Sequence[str]
+    db: Database,
+    source: Relation,
+    split: Split | None,
+    validation_table: str | None,
+    known: Sequence[str],
+    completed: Callable[[Relation], Relation],
 ) -> Sides:
-    """The rows for training, and those for validation.  ``known``: the columns that are NULL in none of them."""
+    """The rows for training, and those for validation.  ``known``: the columns that are NULL in none of them.
+
+    ``completed``: gives rows of another table the columns that the source has of related tables.
+    """
     if validation_table is not None:
         others = relations.filled(db, validation_table, argument="validation_table")
         if others.oid == source.oid:
@@ -212,6 +221,7 @@ def sides(
                 "validation_table is the source itself, so training would see all rows for validation.",
                 hint="validation => 0.2 keeps a fifth of the rows for validation.",
             )
+        others = completed(others)
         if known:
             others = known_targets.named(db, others, known)
         return Sides(source, others, None)
@@ -252,4 +262,5 @@ def key_of(db: Database, source: Relation) -> list[Column]:
     The inputs alone may have few different values.
     """
     present = relations.columns(db, source)
-    return relations.readable_key(db, source) or [one for one in present.values() if one.readable]
+    own = [one for one in present.values() if one not in source.more]
+    return relations.readable_key(db, source) or [one for one in own if one.readable]

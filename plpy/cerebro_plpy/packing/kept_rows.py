@@ -15,10 +15,11 @@ from dataclasses import asdict
 from typing import Any
 
 from cerebro_db import __version__
-from cerebro_db.core import documents
+from cerebro_db.core import codec, documents
 from cerebro_db.core.arguments import PackArguments
 from cerebro_db.core.errors import DuplicateTable
-from cerebro_db.core.names import Name
+from cerebro_db.core.names import Name, StoredName
+from cerebro_db.core.packing.related import Related
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 from cerebro_db.core.sql_types import BYTES, WITH_ZONE
 
@@ -47,12 +48,20 @@ def packed_rows(db: Database, also_in: str | None, **arguments: Any) -> str:
     output = relations.qualified(db, Name.parse(given.output_table, "output_table"))
     fingerprint = fingerprint_of(db, wanted)
     kept = _kept(db, output, fingerprint, wanted.is_validated, also_in)
+    if kept is not None and _related(read_layout(db, kept.quoted).related) != _related(wanted.related):
+        kept = None  # somebody has written another table into its layout
     if also_in is None and kept is None and relations.find(db, output) is not None:
         raise DuplicateTable(
             f"the packed table '{output}' exists, and was packed from other rows or with other arguments.",
             hint="Choose another name.",
         )
+    if kept is not None:
+        pack.drop_copies(db, wanted.source)
     return (kept or pack.write(db, wanted, fingerprint)).quoted
+
+
+def _related(plan: Related | None) -> list[tuple[str, StoredName]]:
+    return [] if plan is None else [(step.path, step.table) for step in plan.steps]
 
 
 # -- the fingerprint -----------------------------------------------------------------------------------------
@@ -76,9 +85,13 @@ def fingerprint_of(db: Database, wanted: WantedPacking) -> str:
     }
     if wanted.given.validation_table is not None:
         others = relations.existing(db, wanted.given.validation_table, argument="validation_table")
+        others = wanted.completed(db)(others)
         present = relations.columns(db, others)
         names = {column.name for column in used}
         document["validation"] = _of_rows(db, others, [one for one in present.values() if one.name in names])
+        pack.drop_copies(db, others)
+    if wanted.related is not None:
+        document["related"] = codec.encode(wanted.related)
     return hashlib.sha256(json.dumps(document).encode()).hexdigest()
 
 

@@ -10,6 +10,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from cerebro_db.core import documents
@@ -17,6 +18,7 @@ from cerebro_db.core.arguments import PackArguments
 from cerebro_db.core.names import Name
 from cerebro_db.core.packing.packed_summary import Packing
 from cerebro_db.core.packing.preparation import OneHot
+from cerebro_db.core.packing.related import Related
 from cerebro_db.core.packing.windows import Windows
 from cerebro_db.core.packing.windows import wanted as wanted_windows
 from cerebro_db.core.records import dataclass
@@ -41,6 +43,8 @@ from .checked_arguments import CheckedColumns, asked_for, hash_of_rows, key_of, 
 from .columns import profiles, target_means
 from .columns.chosen_variables import prepared
 from .folds import Folds
+from .related import source as related
+from .related.source import ReadBeside
 from .rows import (
     buffers,
     inputs_by_name,
@@ -72,6 +76,7 @@ class WantedPacking:
     split: Split | None
     weight: Column | None
     asked: CheckedColumns
+    beside: ReadBeside | None = None  # what is read of related tables; the source is a copy then
 
     @property
     def known(self) -> list[str]:
@@ -79,9 +84,17 @@ class WantedPacking:
         return [column.name for column in self.asked.targets] if self.windows is None else []
 
     @property
+    def related(self) -> Related | None:
+        return None if self.beside is None else self.beside.plan
+
+    @property
     def is_validated(self) -> bool:
         """Whether there are rows for validation beside those for training."""
         return self.split is not None or self.given.validation_table is not None
+
+    def completed(self, db: Database) -> Callable[[Relation], Relation]:
+        """Gives rows of another table the columns that the source has of related tables."""
+        return (lambda other: other) if self.beside is None else partial(self.beside.of, db)
 
 
 @entry
@@ -109,7 +122,12 @@ def _write(db: Database, wanted: WantedPacking, job: PackJob, others: Relation |
         back = wanted.windows is not None and wanted.windows.horizon > 0
         back = back and wanted.split is not None and wanted.split.at is not None
         _pack_validation(db, job, others, job.output.suffixed(VALIDATION), reaches_back=back)
-    copied_rows.drop(db, job.source)
+    drop_copies(db, wanted.source, job.source, others)
+
+
+def drop_copies(db: Database, *rows: Relation | None) -> None:
+    for copy in {one.copy: one for one in rows if one is not None}.values():
+        copied_rows.drop(db, copy)
 
 
 def checked(db: Database, given: PackArguments) -> WantedPacking:
@@ -117,6 +135,9 @@ def checked(db: Database, given: PackArguments) -> WantedPacking:
     pack_plain.check_buffer_size(given.buffer_size)
     wanted = platform.segments_wanted(db, given.segments)
     rule = platform.of(db).distribution_rule(db, given.distribution_rules)
+    beside = related.asked_for(db, source, given)
+    if beside is not None:
+        source = beside.of(db, source)
     present = relations.columns(db, source)
     given = with_kept_shapes(db, source, present, given)
     windows = _windows(given.sequence, present, source)
@@ -129,7 +150,8 @@ def checked(db: Database, given: PackArguments) -> WantedPacking:
     if split is not None and split.at is not None:
         relations.require_readable(db, source, [split.at])
     apart = divided.by if divided is not None else split.by if split is not None else ()
-    asked = asked_for(db, source, given, [*apart, *group_by], windows, weight)
+    entity = () if beside is None else beside.entity
+    asked = asked_for(db, source, given, [*apart, *group_by, *entity], windows, weight)
     if windows is None:
         source = known_targets.having(source, [column.name for column in asked.targets])
     return WantedPacking(
@@ -143,6 +165,7 @@ def checked(db: Database, given: PackArguments) -> WantedPacking:
         split=split,
         weight=weight,
         asked=asked,
+        beside=beside,
     )
 
 
@@ -161,7 +184,7 @@ def planned(db: Database, wanted: WantedPacking, *, copies: bool = True) -> tupl
         source = _perhaps_copied(db, wanted, source)
     if wanted.known:
         source = known_targets.told(db, source, wanted.known, grouped=bool(wanted.group_by))
-    divided_rows = sides(db, source, wanted.split, wanted.given.validation_table, wanted.known)
+    divided_rows = sides(db, source, wanted.split, wanted.given.validation_table, wanted.known, wanted.completed(db))
     training, others = divided_rows.training, divided_rows.validation
     if wanted.known and others is not None and wanted.given.validation_table is not None:
         whole = replace(others, condition=None)
@@ -231,6 +254,7 @@ def planned(db: Database, wanted: WantedPacking, *, copies: bool = True) -> tupl
         fold=fold,
         part=part,
         row_hash=None if windows and not wanted.group_by else hash_of_rows(db, training),
+        related=wanted.related,
     )
     if wanted.group_by:
         order = _order(job)

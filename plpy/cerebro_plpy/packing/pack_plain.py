@@ -25,6 +25,7 @@ from ..platform import DistributionRule
 from ..sessions import limits, warm_up
 from . import labels, row_weights, same_as_training
 from .pack_arguments import LikeArguments, PlainArguments
+from .related.reading import Opens, completed, opens_none
 from .rows import buffers, inputs_by_name, known_targets, variables, windowed
 from .rows.argument_names import NATURAL, ArgumentWords
 from .rows.preparation import SourceVariable, applied, find_shapes
@@ -36,11 +37,6 @@ FAR_TOO_MANY = 2  # times as many segments as the rows repay
 @entry
 def pack_plain(db: Database, **arguments: Any) -> None:
     pack_training(db, PlainArguments(**arguments))
-
-
-@entry
-def pack_like(db: Database, **arguments: Any) -> None:
-    pack_validation(db, LikeArguments(**arguments))
 
 
 def pack_training(
@@ -95,7 +91,12 @@ def pack_training(
 
 
 def pack_validation(
-    db: Database, given: LikeArguments, *, words: ArgumentWords = NATURAL, form: SummaryColumns = PLAIN
+    db: Database,
+    given: LikeArguments,
+    *,
+    words: ArgumentWords = NATURAL,
+    form: SummaryColumns = PLAIN,
+    opens: Opens = opens_none,
 ) -> None:
     begun = time.monotonic()
     source = relations.filled(db, given.source_table)
@@ -103,6 +104,9 @@ def pack_validation(
     check_buffer_size(given.buffer_size, words)
     rule = platform.of(db).distribution_rule(db, given.distribution_rules)
     training = read_training(db, given.packed_table, words.packed_table, words.please)
+    own, table = source, relations.existing(db, given.packed_table, argument=words.packed_table)
+    source = completed(db, own, table, training.layout, opens)
+    copy = None if source is own else source
 
     if inputs_by_name.matches(training.layout):
         present = relations.columns(db, source)
@@ -155,8 +159,11 @@ def pack_validation(
         form=form,
         windows=windows,
         weight=row_weights.equal() if training.layout.weight else None,
+        related=training.layout.related,
     )
     buffers.write(db, job)
+    if copy is not None:
+        db.execute(sql("DROP TABLE {copy}", copy=copy.sql))
     tell(db, job, begun)
 
 

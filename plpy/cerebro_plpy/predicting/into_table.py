@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -18,8 +19,8 @@ from . import execution, staging
 if TYPE_CHECKING:
     from cerebro_db.core.names import Name
 
-    from ..database.relations import Relation
-    from ..models.trained import ModelTables
+    from ..database.relations import Column, Relation
+    from ..models.trained import ModelTables, TrainedModel
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class IntoArguments:
     thresholds: bool | None = False
     probability_of: str | None = None
     keep: str | None = None
+    related: str | None = None
 
 
 @entry
@@ -61,7 +63,8 @@ def _by_one_model(
 ) -> tuple[Sql, Callable[[Name], None]]:
     """The table with the answers, and what writes the user's table from it."""
     sealed, memory_mb = tables.must_seal(db), tables.memory_mb(db)
-    with execution.place_for(db, source, False, sealed=sealed, memory_mb=memory_mb) as predict:
+    with contextlib.ExitStack() as stack:
+        predict = stack.enter_context(execution.place_for(db, source, False, sealed=sealed, memory_mb=memory_mb))
         from ..models import calibrations
         from ..models.model_cache import read_model
         from . import keys_and_outputs, output_columns, table_rows  # only now: the trainer starts meanwhile
@@ -69,21 +72,40 @@ def _by_one_model(
         wanted = calibrations.Wanted.of(given.coverage, given.calibrated, given.thresholds)
         model = read_model(db, ref, given.configuration, tables)
         present = relations.columns(db, source)
-        inputs = keys_and_outputs.inputs_of(db, model.layout, present, f"'{source.text}'")
         columns = output_columns.of_rows(db, model, source, present, given.key, given.keep)
+        rows = _completed(db, model, source, present, given.related)
+        if rows is not source:  # a copy, which only this session sees
+            stack.close()
+            predict = stack.enter_context(execution.place_for(db, rows, False, sealed=sealed, memory_mb=memory_mb))
+            present = relations.columns(db, rows)
+        inputs = keys_and_outputs.inputs_of(db, model.layout, present, f"'{source.text}'")
         applied = calibrations.applied(db, model, wanted)
         table = output_columns.of_outputs(model.layout, columns, applied, given.top, given.probability_of)
         to_predict = table_rows.RowsToPredict(
-            table=source,
+            table=rows,
             present=present,
             inputs=inputs,
             key=columns.identity,
             key_columns=list(columns.keys),
             also=list(columns.read),
-            key_bytes=columns.bytes_per_row(db, source),
+            key_bytes=columns.bytes_per_row(db, rows),
         )
         staged = table_rows.answers(db, predict, model, to_predict, table.best)
+    if rows is not source:
+        db.execute(sql("DROP TABLE {rows}", rows=rows.sql))
     return staged, partial(table.write, db, staged)
+
+
+def _completed(
+    db: Database, model: TrainedModel, source: Relation, present: dict[str, Column], related: str | None
+) -> Relation:
+    """A copy of the rows with the columns of related tables, if the model reads some; else the rows themselves."""
+    from . import related_rows
+
+    if model.layout.related is None and related is None or related_rows.has_them(model.layout, present):
+        return source
+    beside = related_rows.rows_of(db, model.table, model.layout, source, present, related)
+    return source if beside is None else beside.copied(db, source, again=True)
 
 
 def _by_group(
@@ -102,10 +124,18 @@ def _by_group(
     present = relations.columns(db, source)
     columns = output_columns.of_rows(db, model, source, present, given.key, given.keep)
     table = output_columns.of_outputs(model.layout, columns, None, given.top, given.probability_of)
+    completed = _completed(db, model, source, present, given.related)
     rows = by_group.RowsOfGroups(
-        source, present, f"'{source.text}'", list(columns.keys), columns.identity, columns.bytes_per_row(db, source)
+        completed,
+        relations.columns(db, completed),
+        f"'{source.text}'",
+        list(columns.keys),
+        columns.identity,
+        columns.bytes_per_row(db, source),
     )
     staged = execution.create_temporary(db)
     for chunk in by_group.predicted(db, model, rows, given.configuration, table.best):
         db.execute(staging.add(staged), staging.ADDED, 0, len(chunk["ids"]), chunk["ids"], chunk["answers"])
+    if completed is not source:
+        db.execute(sql("DROP TABLE {rows}", rows=completed.sql))
     return staged, partial(table.write, db, staged)

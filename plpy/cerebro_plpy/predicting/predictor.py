@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 from cerebro_db.core.errors import DependentObjects, DuplicateFunction, InvalidArgument, Unsupported
 from cerebro_db.core.names import Name
 from cerebro_db.core.packing.layout import Layout
 from cerebro_db.core.packing.preparation import OneHot, Pixels
+from cerebro_db.core.packing.related import Related
 from cerebro_db.core.sql import Sql, identifier, in_format, joined, literal, quoting, sql
-from cerebro_db.core.sql_types import BYTES, SqlType
+from cerebro_db.core.sql_types import BYTES, DATES, SqlType
 
 from .. import platform
 from ..database import relations, types
@@ -17,7 +20,8 @@ from ..definitions.references import ModelRef, model_ref
 from ..models import calibrations
 from ..models.model_cache import read_model
 from ..models.trained import TrainedModel
-from . import by_group
+from ..packing.related.deriving import OpenedTables
+from . import by_group, related_rows
 
 OURS = "Made by cerebro_db."  # how the comment of each such function ends
 NUMBER = identifier("__cerebro_number")  # of a row of a window
@@ -34,6 +38,8 @@ def create_predictor(
     configuration: int | None,
     replace: bool | None,
     thresholds: bool | None = False,
+    *,
+    related: str | None = None,
 ) -> str:
     """Create the function; return how to call it."""
     ref = model_ref(db, model_table)
@@ -53,6 +59,7 @@ def create_predictor(
         )
     function = relations.qualified(db, Name.parse(function_name, "function_name"))
     of_group = [(one.name, one.type) for one in model.grouped.columns] if model.grouped is not None else []
+    tables = related_rows.opened(db, model.table, model.layout, related)
     inputs = _inputs(model.layout, {name for name, _ in of_group})
     arguments = of_group + inputs
     most = int(db.value(sql("SELECT pg_catalog.current_setting('max_function_args')"))) - 1  # format() has one more
@@ -71,15 +78,16 @@ def create_predictor(
     # Without a number it stays the best model when the table is replaced.  A table of one model has no numbers.
     pinned = configuration is not None and model.named.has_key
     body = sql(
-        "{begin}SELECT {returned} FROM cerebro.predict({table}, pg_catalog.format({query}, {places}){chosen}{decided})"
-        "{where}",
+        "{begin}SELECT {returned} FROM cerebro.predict({table}, pg_catalog.format({query}, {places}){chosen}{decided}"
+        "{related}){where}",
         begin=platform.of(db).begin_call(str(function), _for_all_rows(model, ref, pinned, bool(thresholds))),
         returned=returned,
         table=literal(ref.given) if ref.is_reference else quoting(model.table.sql),
-        query=quoting(_rows(model.layout, of_group, inputs)),
+        query=quoting(_rows(model.layout, of_group, inputs, now=None if tables is None else model.layout.related)),
         places=joined(", ", places),
         chosen=sql(", configuration => {key}", key=model.key) if pinned else sql(""),
         decided=sql(", thresholds => true") if thresholds else sql(""),
+        related=_tables(tables),
         where=_of_one_window(model.layout, places[len(of_group) :]),
     )
     # A column that a call leaves out is NULL. What tells the groups apart, and a window's rows, cannot be left out.
@@ -111,11 +119,16 @@ def _inputs(trained: Layout, given: set[str]) -> Arguments:
                 hint="cerebro.predict() takes a query that returns the rows.",
             )
         for place, column in enumerate(variable.columns):
+            if trained.related is not None and column in trained.related.names:
+                continue
             single = variable.elements == len(variable.columns) and not pixels
             plain = SqlType("double precision") if single else array
             kind = features[place].type if features else plain
             if column not in given and column not in (name for name, _ in found):
                 found.append((column, kind if trained.windows is None else kind.array))
+    if trained.related is not None:
+        known = {*given, *(name for name, _ in found)}
+        found += [(name, kind) for name, kind in _keys_and_time(trained.related).items() if name not in known]
     if trained.windows is not None and not found:
         raise Unsupported(
             "the model reads only columns that tell the groups apart, so no argument could have the rows of a window.",
@@ -124,10 +137,35 @@ def _inputs(trained: Layout, given: set[str]) -> Arguments:
     return found
 
 
-def _rows(trained: Layout, of_group: Arguments, inputs: Arguments) -> Sql:
-    """The query of the row, or of the rows of the window, as a format for the values; format() writes NULL for NULL."""
+def _keys_and_time(plan: Related) -> dict[str, SqlType]:
+    """The columns of a row that lead to related tables, and its time, with the types that the tables have."""
+    found: dict[str, SqlType] = {}
+    for step in plan.steps:
+        types = {one.name: one.type for one in step.columns}
+        if not step.parent:
+            found.update({name: types[other] for name, other in step.on if name not in found})
+        if plan.as_of is not None and step.time is not None:
+            found.setdefault(plan.as_of, types[step.time])
+    return found
+
+
+def _tables(tables: OpenedTables | None) -> Sql:
+    """The argument with the tables that the creator has chosen."""
+    if tables is None:
+        return sql("")
+    named = {path: table.name.quoted for path, table in tables.relations.items()}
+    return sql(", related => {named}", named=literal(json.dumps(named)))
+
+
+def _rows(trained: Layout, of_group: Arguments, inputs: Arguments, now: Related | None = None) -> Sql:
+    """The query of the row, or of the rows of the window, as a format for the values; format() writes NULL for NULL.
+
+    ``now``: the plan whose time is now where it is NULL.
+    """
     if trained.windows is None:
-        return sql("SELECT {named}", named=joined(", ", map(_named, [*of_group, *inputs])))
+        listed = [_or_now(one) if now is not None and one[0] == now.as_of and one[1].name in DATES else _named(one)
+                  for one in (*of_group, *inputs)]  # fmt: skip
+        return sql("SELECT {named}", named=joined(", ", listed))
     values = [sql("%L::{kind}", kind=in_format(kind.sql)) for _, kind in inputs]
     columns = [in_format(identifier(column)) for column, _ in inputs]
     given = {column for column, _ in [*of_group, *inputs]}
@@ -153,6 +191,15 @@ def _rows(trained: Layout, of_group: Arguments, inputs: Arguments) -> Sql:
 def _named(argument: tuple[str, SqlType]) -> Sql:
     name, kind = argument
     return sql("%L::{kind} AS {name}", kind=in_format(kind.sql), name=in_format(identifier(name)))
+
+
+def _or_now(argument: tuple[str, SqlType]) -> Sql:
+    name, kind = argument
+    return sql(
+        "COALESCE(%L::{kind}, pg_catalog.statement_timestamp()::{kind}) AS {name}",
+        kind=in_format(kind.sql),
+        name=in_format(identifier(name)),
+    )
 
 
 def _of_one_window(trained: Layout, places: list[Sql]) -> Sql:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cerebro_db.core.protocol import BeginPrediction, BestClasses
 
     from ..models.calibrations import Applied
+    from ..packing.related.reading import RelatedRows
     from ..packing.rows.unseen_values import Surprise
 
 
@@ -38,9 +39,13 @@ class Reading:
     filled: list[str]  # what must not be NULL, in the words of an error
     news: list[Surprise]  # what is looked for in the rows
     order: BeginPrediction | None = None
+    beside: RelatedRows | None = None  # what gives the rows the columns of related tables
+    mark: str | None = None  # of these tables
 
     def query(self, source: Relation) -> Sql:
         """The chunks of the rows of the caller's query."""
+        if self.beside is not None:
+            source = self.beside.rows_of(source)
         return sql(
             "SELECT {gathered} FROM (SELECT {stored}, (row_number() OVER () - 1) / {chunk} AS turn"
             " FROM {rows} AS s ORDER BY turn) r GROUP BY turn ORDER BY turn",

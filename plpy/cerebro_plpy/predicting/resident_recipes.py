@@ -13,7 +13,7 @@ from cerebro_db.core.sql import literal, sql, sql_of_user, text_of
 from ..database.relations import FIRST_OF_USERS, Relation
 from ..definitions.references import ModelRef
 from ..segment.keeping import Caller
-from . import resident_predictor
+from . import related_rows, resident_predictor
 
 if TYPE_CHECKING:
     from ..models.model_cache import CachedModel
@@ -44,11 +44,14 @@ def written(
             table=literal(model.quoted),
             question=question,
         )
+    mark = known.mark
+    if reading.beside is not None:
+        question, mark = related_rows.question(question, reading.beside), f"{mark}|{reading.mark}"
     text = json.dumps(
         {
             "hold": text_of(sql("SELECT 1 AS one FROM {table} LIMIT 0", table=model.sql)),
             "question": text_of(question),
-            "mark": known.mark,
+            "mark": mark,
             "columns": source.described,
             **{name: getattr(caller, name) for name in resident_predictor.LIMITS},
             "sent": protocol.encode(PredictMore(rows=1, values=[], folders=[])),

@@ -24,7 +24,7 @@ from ..definitions.references import model_ref
 from ..models import calibrations
 from ..models.model_cache import read_and_known
 from ..packing.rows import buffers, unseen_values, windowed
-from . import keys_and_outputs, query_reading, resident_recipes, trainers
+from . import keys_and_outputs, query_reading, related_rows, resident_recipes, trainers
 from .query_reading import Reading
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class PredictRowsArguments:
     calibrated: bool | None = None
     thresholds: bool | None = False
     probability_of: str | None = None
+    related: str | None = None
     times: bool | None = False  # keys are pairs of a key and the time that a forecast is for, if there is one
 
 
@@ -80,19 +81,30 @@ def predict_rows(db: Database, *, begun: HandedOver | None, **arguments: Any) ->
         best = keys_and_outputs.best_classes(model.layout.outputs, None if any(chosen) else ranks)
         keys = keys_and_outputs.key_columns(db, key, present, model.layout, source, "the query")
         timed = _timed(db, model, (source, present), key, keys_and_outputs.key_of(keys)) if given.times else None
+        whole = related_rows.of(db, model, source, present, given.related)
         rows_of_groups = by_group.RowsOfGroups(
-            source, present, "the query", keys, timed, chosen=chosen, timed=timed is not None
+            whole.source, whole.present, "the query", keys, timed, chosen=chosen, timed=timed is not None
         )
         yield from by_group.predicted(db, model, rows_of_groups, given.configuration, best)
         return
-    asked = (tuple(present.items()), key, ranks, wanted, given.probability_of)
+    asked = (tuple(present.items()), key, ranks, wanted, given.probability_of, given.related)
     reading = model.remembered.get(asked)
+    if reading is not None and reading.beside is not None and related_rows.mark(db, reading.beside) != reading.mark:
+        reading = None  # a related table is another one now
     if reading is None:
         applied = calibrations.applied(db, model, wanted)
         chosen = keys_and_outputs.classes_of(model.layout.outputs, given.probability_of, ranks)
         best = keys_and_outputs.best_classes(model.layout.outputs, None if any(chosen) else ranks, applied)
         source, reading = reading_of(
-            db, model, (source, present), key, best, applied, chosen=chosen, times=bool(given.times)
+            db,
+            model,
+            (source, present),
+            key,
+            best,
+            applied,
+            chosen=chosen,
+            times=bool(given.times),
+            related=given.related,
         )
         if model.layout.windows is None and len(model.remembered) < MOST_READINGS:  # windows depend on the rows
             model.remembered[asked] = reading
@@ -124,6 +136,7 @@ def reading_of(
     *,
     chosen: Sequence[Sequence[str | None]] = (),
     times: bool = False,
+    related: str | None = None,
 ) -> tuple[Relation, Reading]:
     """Also what is read: the query's rows, or windows of them.  ``best``: None: the outputs themselves.
 
@@ -131,7 +144,9 @@ def reading_of(
     """
     timed = None
     source, present = rows
-    inputs = keys_and_outputs.inputs_of(db, model.layout, present, "the query")
+    keys = _keys(key, present, model.layout) if model.layout.windows is None else {}
+    beside = related_rows.of(db, model, source, present, related, keys=keys)
+    inputs = keys_and_outputs.inputs_of(db, model.layout, beside.present, "the query")
     if model.layout.windows is not None:
         buffers.count(db, source, inputs)
         columns = keys_and_outputs.key_columns(db, key, present, model.layout, source, "the query")
@@ -141,11 +156,11 @@ def reading_of(
             db, source, model.layout.windows, inputs, timed or last, judged=key == keys_and_outputs.PAIR
         )
         keys = {windowed.KEY_NAME: windowed.KEY}
-    else:
-        keys = _keys(key, present, model.layout)
-    return source, query_reading.reading_of(
+    reading = query_reading.reading_of(
         model.layout, inputs, keys, best, applied, chosen=chosen, timed=timed is not None
     )
+    reading.beside, reading.mark = beside.rows, related_rows.mark(db, beside.rows)
+    return source, reading
 
 
 def _timed(

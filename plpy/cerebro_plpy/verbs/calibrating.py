@@ -29,12 +29,15 @@ def calibrate(
     *,
     decide_by: str | None,
     seconds: float | None,
+    related: str | None = None,
 ) -> list[dict[str, Any]]:
     """Return a row for each target and measure.  ``seconds``: how long it may take."""
     until = None if seconds is None else time.monotonic() + seconds
     platform.of(db).require_own_session(db)
     model = read_model(db, model_ref(db, model_table), configuration)
-    told, _ = judging.calibrate(db, model, _rows(db, model, query), target=target, decide_by=decide_by, until=until)
+    told, _ = judging.calibrate(
+        db, model, _rows(db, model, query), target=target, decide_by=decide_by, until=until, related=related
+    )
     return told
 
 

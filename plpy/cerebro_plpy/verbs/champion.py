@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from cerebro_db.core import codec
@@ -12,6 +13,7 @@ from cerebro_db.core.errors import BadData, InvalidArgument, NotPermitted, Unsup
 from cerebro_db.core.models.member_choice import MemberConfiguration, read_members
 from cerebro_db.core.names import Name, StoredName
 from cerebro_db.core.options import NEW_GROUPS
+from cerebro_db.core.packing import related_argument
 from cerebro_db.core.packing.packed_summary import Packing
 from cerebro_db.core.parameters import flat
 from cerebro_db.core.records import dataclass
@@ -40,15 +42,28 @@ class RowsOfToday:
 
     table: Relation
     validation: Relation | None  # the table with all rows for validation; None: they are a part of ``table``
+    related: Mapping[str, str]  # the related tables that the run of the version read, by path
 
     def arguments_like(self, packing: Packing) -> dict[str, Any]:
         """The arguments of packing of the version, with today's validation table."""
         found = {name: value for name, value in packing.arguments.items() if not isinstance(value, StoredName)}
+        if isinstance(found.get("related"), str):
+            found["related"] = self._related(found["related"])
         if self.validation is None:
             return found
         if "validation_table" not in packing.arguments:
             found = {**{name: value for name, value in found.items() if name not in DIVIDING}, "validation": 0.0}
         return {**found, "validation_table": self.validation.name.quoted}
+
+    def _related(self, text: str) -> str:
+        try:
+            return related_argument.with_tables(text, self.related)
+        except KeyError as error:
+            raise WrongState(
+                f"related: the version reads the table at the end of {error.args[0]}, and no run of yours says which it"
+                " is: it was trained by another role or imported, or its run was forgotten.",
+                hint="Train on today's rows by hand: cerebro.train(…, related => …). docs/security.md says why.",
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -115,6 +130,7 @@ def of_alias(db: Database, registered_model: str | None, alias_name: str | None)
     models = [trained.of_configuration(db, found, row["configuration"]) for row in keys]
     infos = [row_of(db, tables.info, one.key) for one in models]
     configurations, epochs = _configurations(db, f"the members of {model.name}@{version}", infos, models)
+    made = () if found.layout.related is None else found.layout.related.names
     return Champion(
         model=model.name,
         alias=alias,
@@ -125,7 +141,7 @@ def of_alias(db: Database, registered_model: str | None, alias_name: str | None)
         packing=codec.read(Packing, summary["packing"], where),
         configurations=configurations,
         epochs=epochs or summary["epochs"],
-        inputs=tuple(dict.fromkeys(name for one in found.layout.inputs for name in one.columns)),
+        inputs=tuple(dict.fromkeys(name for one in found.layout.inputs for name in one.columns if name not in made)),
         target=found.layout.outputs[0].columns[0],
         is_class=found.layout.outputs[0].target != "real",
         grouped=found.grouped,
@@ -212,6 +228,9 @@ def _rows_for_validation(db: Database, source: RowsOfToday, arguments: Mapping[s
             "the models cannot be compared: the rows of the version were packed without rows for validation.",
             hint="query => 'SELECT …' names rows that neither model has learned from.",
         )
-    others = checked_arguments.sides(db, wanted.source, wanted.split, given.validation_table, wanted.known).validation
+    others = checked_arguments.sides(
+        db, wanted.source, wanted.split, given.validation_table, wanted.known, wanted.completed(db)
+    ).validation
     assert others is not None
-    return others
+    pack.drop_copies(db, wanted.source, others)
+    return replace(others, copy=None, more=())  # whoever predicts them reads the related tables then

@@ -79,9 +79,10 @@ def _refitted(db: Database, run: Run, output: Name, packed_all: Name, until: flo
     tables = ensembling.source_of(db, table)
     chosen = _chosen(db, tables)
     with training_rows.other_session(db) as session, db.as_steps():
-        call = sql("SELECT cerebro.pack_like({}, {}, {}, NULL, {})")
+        call = sql("SELECT cerebro.pack_like({}, {}, {}, NULL, {}, related => {})")
         target = written_list([name for one in chosen.model.layout.outputs for name in one.columns])
-        session.run(call, (source.name.quoted, packed_all.quoted, target, run.source.table))
+        named = json.dumps(own.related_for_calls) if own is not None and own.related_for_calls else None
+        session.run(call, (source.name.quoted, packed_all.quoted, target, run.source.table, named))
     training_rows.notice_others_tables(db)
     made = []
     for epochs in sorted({_epochs(run, one) for one in chosen.members}):

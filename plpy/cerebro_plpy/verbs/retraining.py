@@ -163,6 +163,7 @@ def _rows_to_train_on(db: Database, given: RetrainArguments, champion: Champion)
         )
 
     run = champion.run
+    related = {} if run is None else run.related_for_calls
     if given.source_table is not None:
         source = relations.filled(db, given.source_table, argument="source_table")
     else:
@@ -171,13 +172,14 @@ def _rows_to_train_on(db: Database, given: RetrainArguments, champion: Champion)
             raise missing("source_table")
         source = relations.filled(db, own.name.quoted, argument="source_table")
     if given.validation_table is not None:
-        return RowsOfToday(source, relations.filled(db, given.validation_table, argument="validation_table"))
+        others = relations.filled(db, given.validation_table, argument="validation_table")
+        return RowsOfToday(source, others, related)
     if "validation_table" not in champion.packing.arguments:
-        return RowsOfToday(source, None)
+        return RowsOfToday(source, None, related)
     own = None if run is None else run.validation(db)
     if own is None:
         raise missing("validation_table")
-    return RowsOfToday(source, own)
+    return RowsOfToday(source, own, related)
 
 
 def _of_these_rows(db: Database, champion: Champion, source: RowsOfToday) -> str | None:
@@ -208,7 +210,9 @@ def _is_unchanged(db: Database, packing: Packing, source: RowsOfToday) -> bool:
     if packing.fingerprint is None or ("validation_table" in packing.arguments) != (source.validation is not None):
         return False
     like = pack.checked(db, champions.packed_like(source, source.arguments_like(packing)))
-    return kept_rows.fingerprint_of(db, like) == packing.fingerprint
+    found = kept_rows.fingerprint_of(db, like)
+    pack.drop_copies(db, like.source)
+    return found == packing.fingerprint
 
 
 # -- training, comparing, registering ----------------------------------------------------------------------

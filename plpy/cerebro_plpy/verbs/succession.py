@@ -150,7 +150,9 @@ def _judged(db: Database, run: int, champion: Champion, asked: Judging, output: 
         source = None if own is None else own.source(db)
         if own is None or source is None:
             raise WrongState(f"run {run} does not say which rows it was trained on, so its model cannot be judged.")
-        rows = RowsOfToday(relations.filled(db, source.name.quoted, argument="source_table"), own.validation(db))
+        rows = RowsOfToday(
+            relations.filled(db, source.name.quoted, argument="source_table"), own.validation(db), own.related_for_calls
+        )
         query = validation_query(db, champion, rows, output.suffixed("_groups"))
     before = comparing.value(db, asked.metric, champion.reference, query)
     after = comparing.value(db, asked.metric, output.quoted, query)

@@ -413,6 +413,7 @@ def _run(db: Database, given: Given, rows: Rows, output: Name, epochs: int, opti
         name=given.run_name,
         description=given.description,
         named=rows.named,
+        related=rows.related,
         replace=bool(given.replace),
         dry=bool(given.dry_run),
     )

@@ -17,7 +17,7 @@ from tests.sql.docs.task_pages import Shown, earlier
 from tests.sql.lab import Lab
 from tests.sql.pages import blocks
 
-PAGES = ("predict", "see", "production")
+PAGES = ("predict", "production")
 BEFORE = ("cerebro.pack('people', 'people_packed',", "'income', target => 'income'", "'people_models', $$[")
 
 

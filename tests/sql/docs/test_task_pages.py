@@ -1,4 +1,4 @@
-"""The examples of the pages about preparing and training, and of the page for experts, run as printed, on the tables of
+"""The examples of the pages about preparing and training, and of the pages for experts and about several tables, run as printed, on the tables of
 docs/prepare.md.
 
 tests/sql/docs/test_run_page.py has the page about runs; test_judging_pages.py and test_serving_pages.py have others.
@@ -10,7 +10,7 @@ import pytest
 
 from tests.sql.docs.task_pages import Shown
 
-PAGES = ("prepare", "train", "experts")
+PAGES = ("prepare", "train", "experts", "related")
 
 
 @pytest.mark.parametrize("page", PAGES)

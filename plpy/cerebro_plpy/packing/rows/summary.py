@@ -17,6 +17,7 @@ from cerebro_db.core.packing.layout import MOST_PARTITIONS, Layout, Partition, V
 from cerebro_db.core.packing.packed_summary import ENDINGS, PLAIN, VARNAMES, PackedSummary, Packing, SummaryColumns
 from cerebro_db.core.packing.packed_summary import of as columns_of
 from cerebro_db.core.packing.preparation import MOST_COLUMNS, Divisor, Fold, OneHot
+from cerebro_db.core.packing.related import Related
 from cerebro_db.core.packing.windows import Windows
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, sql
@@ -66,6 +67,7 @@ class PackJob:
     fingerprint: str | None = None  # of rows and arguments, if the table may be used again (kept_rows.py)
     packing: Packing | None = None  # of the rows for training
     uneven: bool = False  # arrays of the source have different lower bounds
+    related: Related | None = None  # what the source has of other tables
     is_of_table: bool = False  # the rows go to a packed table that there is, whose values have their types
 
     @property
@@ -89,6 +91,7 @@ class PackJob:
             fold=self.fold.documented() if self.fold else None,
             key=self.key,
             groups=self.groups.documented() if self.groups else None,
+            related=self.related,
         )
 
 

@@ -26,6 +26,7 @@ from .log.known import PACKED_VALIDATION
 
 SOURCE, VALIDATION = TABLES
 TABLES_OF_ROWS = ("r", "p")  # pg_class.relkind
+MOST_RUNS = 20  # of a packed table that are looked at
 DERIVED = re.compile(r"_packed(_[0-9]+)?$")  # training_rows._candidates
 
 
@@ -35,6 +36,7 @@ class OwnRun:
 
     number: int
     _tables: Mapping[str, StoredName]
+    _related: Mapping[str, StoredName]
 
     def source(self, db: Database) -> Relation | None:
         """The table whose rows the call of the run packed; None: it named rows that were packed before."""
@@ -57,13 +59,25 @@ class OwnRun:
             )
         return found
 
+    def related(self, db: Database, path: str) -> Relation | None:
+        """The related table that the call of the run read at the end of a path."""
+        stored = self._related.get(path)
+        return None if stored is None else _existing(db, stored, f"related: {path}")
+
+    @property
+    def related_for_calls(self) -> dict[str, str]:
+        """All related tables, as the argument ``related`` of another call of the same role names them."""
+        return {path: stored.for_people for path, stored in self._related.items()}
+
     def _opened(self, db: Database, which: str) -> Relation | None:
         stored = self._tables.get(which)
         if stored is None:
             return None
-        name = Name.parse(stored.for_people)
-        argument = SOURCE if which == SOURCE else VALIDATION
-        return relations.existing(db, name.quoted, argument=argument)
+        return _existing(db, stored, SOURCE if which == SOURCE else VALIDATION)
+
+
+def _existing(db: Database, stored: StoredName, argument: str) -> Relation:
+    return relations.existing(db, Name.parse(stored.for_people).quoted, argument=argument)
 
 
 def of_trained(db: Database, table: Relation, layout: Layout) -> OwnRun | None:
@@ -78,7 +92,8 @@ def of_trained(db: Database, table: Relation, layout: Layout) -> OwnRun | None:
 def of_number(db: Database, run: int) -> OwnRun | None:
     """A run that the current role began; None: there is none of this number."""
     known = RunLog.of_caller(db, run).known
-    return None if known.options() is None else OwnRun(run, known.tables_of_rows())
+    options = known.options()
+    return None if options is None else OwnRun(run, known.tables_of_rows(), options.related)
 
 
 def of_model(db: Database, run: Any, layout: Layout) -> OwnRun | None:
@@ -91,9 +106,27 @@ def of_model(db: Database, run: Any, layout: Layout) -> OwnRun | None:
     if type(run) is not int:
         return None
     known = RunLog.of_caller(db, run).known
-    if known.options() is None or known.rows()[0] != [partition.sha256 for partition in layout.partitions]:
+    options = known.options()
+    if options is None or known.rows()[0] != [partition.sha256 for partition in layout.partitions]:
         return None
-    return OwnRun(run, known.tables_of_rows())
+    return OwnRun(run, known.tables_of_rows(), options.related)
+
+
+def of_packed(db: Database, table: Relation) -> OwnRun | None:
+    """The newest run of the current role that packed the rows of a table of its own, and read related tables."""
+    if not table.is_own:
+        return None
+    rows = db.rows(
+        sql(
+            "SELECT run FROM cerebro.run_plan WHERE owner = current_user AND packed_table = $1"
+            " ORDER BY run DESC LIMIT $2"
+        ),
+        ("text", "integer"),
+        str(table.name),
+        MOST_RUNS,
+    )
+    found = (of_number(db, row["run"]) for row in rows)
+    return next((one for one in found if one is not None and one.related_for_calls), None)
 
 
 # -- packed rows that nobody has named ------------------------------------------------------------------------

@@ -108,6 +108,7 @@ class AskedRun:
     name: str | None = None
     description: str | None = None
     named: Mapping[str, StoredName] = field(default_factory=dict)  # the tables that the rows were packed from
+    related: Mapping[str, StoredName] = field(default_factory=dict)  # those that are read beside them, by path
     replace: bool = False  # whether the model of this name is replaced
     dry: bool = False  # whether it is only asked what the run would do
 
@@ -137,7 +138,7 @@ def request_of(db: Database, asked: AskedRun, plan: Callable[[RunOptions], Plann
     tables = asked.source, asked.validation
     planned = plan(choose_options(db, asked.options, keys, bool(asked.use_gpus), tables))
     require_room(db, asked, planned.options)
-    chosen = replace(planned.options, named=asked.named, replace=asked.replace)
+    chosen = replace(planned.options, named=asked.named, related=asked.related, replace=asked.replace)
     return RunRequest(asked, planned.configurations, chosen, planned.evaluate_every)
 
 

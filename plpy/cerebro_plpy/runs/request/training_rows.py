@@ -58,6 +58,7 @@ class Rows:
     text: str | None = None  # the packed table as the user named it
     validation_text: str | None = None
     named: Mapping[str, StoredName] = field(default_factory=dict)  # the tables of this call that they are packed from
+    related: Mapping[str, StoredName] = field(default_factory=dict)  # those that are read beside them, by path
     planned: Packed | None = None  # what a dry run would pack, described as if it were packed
 
 
@@ -138,7 +139,9 @@ def packed_already(db: Database, source: Relation, given: Given) -> Rows:
 def would_pack(db: Database, source: Relation, output: Name, given: Given) -> Rows:
     _wished_name(db, output, given)  # only for its errors: a dry run makes no table
     arguments = _pack_arguments(db, source, free_name(db, output), given)
-    job, others = pack.planned(db, pack.checked(db, arguments), copies=False)
+    wanted = pack.checked(db, arguments)
+    job, others = pack.planned(db, wanted, copies=False)
+    pack.drop_copies(db, wanted.source, job.source, others)
     validated = others is not None or job.fold is not None
     return Rows(job.layout, len(job.keys), validated=validated, planned=_as_packed(job, source))
 
@@ -229,13 +232,12 @@ def pack_apart(db: Database, source: Relation, output: Name, given: Given, made:
         _require_seen(session, source)
         try:
             also = None if given.packed_table is not None else output.schema
-            table = _packed_or_kept(session, arguments, wished, made, also)
+            table, text = _packed_or_kept(session, arguments, wished, made, also)
         except BaseException:
             if session.busy:  # what becomes of a commit is known when it has ended
                 session.cancel()
                 session.settle()
             raise
-        text = session.run(sql("SELECT layout::text FROM {companion}", companion=table.suffixed("_summary").sql))[0][0]
         parts = list(_existing(session, table))
     notice_others_tables(db)
     layout = parsed(db, text, table.table)
@@ -249,11 +251,18 @@ def pack_apart(db: Database, source: Relation, output: Name, given: Given, made:
     validated = others is not None or bool(layout.folds)
     named = {"source_table": arguments.source_table, "validation_table": arguments.validation_table}
     stored = {argument: StoredName(name) for argument, name in named.items() if name is not None}
-    return Rows(layout, len(layout.partitions), table, others, validated, named=stored)
+    steps = () if layout.related is None else layout.related.steps
+    related = {step.path: step.table for step in steps}
+    return Rows(layout, len(layout.partitions), table, others, validated, named=stored, related=related)
 
 
-def _packed_or_kept(session: Session, given: PackArguments, wished: Name, made: MadeRows, also_in: str | None) -> Name:
-    """All of it reads one snapshot: the rows that are packed are those of their fingerprint.
+def _packed_or_kept(
+    session: Session, given: PackArguments, wished: Name, made: MadeRows, also_in: str | None
+) -> tuple[Name, str]:
+    """The packed table and its layout.
+
+    All of it reads one snapshot: the rows that are packed are those of their fingerprint, and the related tables of the
+    layout are those that this call has read.
 
     ``also_in``: a schema with tables of the user's that may have these rows.  None: only the wished table may.
 
@@ -268,8 +277,11 @@ def _packed_or_kept(session: Session, given: PackArguments, wished: Name, made: 
     ((table,),) = session.run(sql("SELECT cerebro_internal._packed_rows({call})", call=call), values)
     made.tables = {name: oid for name, oid in _existing(session, wished).items() if before.get(name) != oid}
     made.packed = wished if made.tables else None
+    packed_table = Name.parse(table)
+    companion = packed_table.suffixed("_summary")
+    ((layout,),) = session.run(sql("SELECT layout::text FROM {companion}", companion=companion.sql))
     session.run_statement(COMMIT)
-    return Name.parse(table)
+    return packed_table, layout
 
 
 @listening.paused()

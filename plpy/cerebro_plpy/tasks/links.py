@@ -10,7 +10,7 @@ from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 from cerebro_db.core.texts import counted
 
-from ..database import relations
+from ..database import foreign_keys, relations
 from ..database.access import Database
 from ..database.relations import Column, Relation
 
@@ -33,7 +33,9 @@ class Link:
 
 
 @dataclass(frozen=True)
-class ForeignKey:
+class Pairs:
+    """The columns of an event, and those of the entity that they refer to."""
+
     columns: tuple[str, ...]
     referred: tuple[str, ...]
 
@@ -44,7 +46,7 @@ def found(db: Database, entities: str | None, events: str | None, on: str | None
     event = relations.filled(db, events, argument="event_table")
     mine, theirs = relations.columns_of(db, entity, event)
     unique = relations.unique_key(db, entity)
-    declared = _foreign_keys(db, event, entity)
+    declared = list(dict.fromkeys(Pairs(key.columns, key.referred) for key in foreign_keys.between(db, event, entity)))
     keys = None if key is None else split_list(key, "key")
     relations.named(db, entity, keys or [], "The argument key names it.", mine)
     names = None if on is None else split_list(on, "on_columns")
@@ -55,7 +57,7 @@ def found(db: Database, entities: str | None, events: str | None, on: str | None
             raise InvalidArgument(
                 f"key is NULL, and '{entity.text}' has no primary key.", hint="key names the columns of its key."
             )
-        chosen = ForeignKey(tuple(names or _same_names(event, entity, theirs, keys)), tuple(keys))
+        chosen = Pairs(tuple(names or _same_names(event, entity, theirs, keys)), tuple(keys))
         if len(chosen.columns) != len(chosen.referred):
             raise InvalidArgument(
                 f"on_columns names {counted(len(chosen.columns), 'column')}, and the key of '{entity.text}'"
@@ -80,29 +82,9 @@ def found(db: Database, entities: str | None, events: str | None, on: str | None
     return link
 
 
-def _foreign_keys(db: Database, event: Relation, entity: Relation) -> list[ForeignKey]:
-    """Those of the events that refer to the entities, without those that a partition has of its own."""
-    rows = db.rows(
-        sql(
-            "SELECT ARRAY(SELECT a.attname::pg_catalog.text FROM pg_catalog.unnest(c.conkey)"
-            " WITH ORDINALITY AS u (n, i) JOIN pg_catalog.pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = u.n"
-            " ORDER BY u.i) AS columns,"
-            " ARRAY(SELECT a.attname::pg_catalog.text FROM pg_catalog.unnest(c.confkey)"
-            " WITH ORDINALITY AS u (n, i) JOIN pg_catalog.pg_attribute a ON a.attrelid = c.confrelid AND a.attnum = u.n"
-            " ORDER BY u.i) AS referred"
-            " FROM pg_catalog.pg_constraint c"
-            " WHERE c.contype = 'f' AND c.conrelid = $1::oid AND c.confrelid = $2::oid ORDER BY c.conname"
-        ),
-        ("bigint", "bigint"),
-        event.oid,
-        entity.oid,
-    )
-    return list(dict.fromkeys(ForeignKey(tuple(row["columns"]), tuple(row["referred"])) for row in rows))
-
-
 def _chosen(
-    event: Relation, entity: Relation, declared: list[ForeignKey], names: list[str] | None, keys: list[str] | None
-) -> ForeignKey | None:
+    event: Relation, entity: Relation, declared: list[Pairs], names: list[str] | None, keys: list[str] | None
+) -> Pairs | None:
     """The foreign key that fits what is named, its columns in the order of what is named; None without one."""
     fitting = [
         one
@@ -119,10 +101,10 @@ def _chosen(
     (one, *_) = fitting
     if keys is not None and names is None:
         back = dict(zip(one.referred, one.columns))
-        return ForeignKey(tuple(back[name] for name in keys), tuple(keys))
+        return Pairs(tuple(back[name] for name in keys), tuple(keys))
     if names is not None and keys is None:
         there = dict(zip(one.columns, one.referred))
-        return ForeignKey(tuple(names), tuple(there[name] for name in names))
+        return Pairs(tuple(names), tuple(there[name] for name in names))
     return None if keys is not None else one  # what both name is as it is named
 
 

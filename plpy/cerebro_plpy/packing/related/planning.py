@@ -1,0 +1,356 @@
+"""Decides what becomes of related rows, from a sample of the examples: the related plan.
+
+Only rows that examples may read are looked at, so rows at or after the time of the last example change nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from cerebro_db.core.names import STATE_SCHEMA, Name, token
+from cerebro_db.core.packing import columns as deciding
+from cerebro_db.core.packing.columns import NOTHING, Found, Ignored, Wish
+from cerebro_db.core.packing.distributions import Distribution, rounded, six_digits
+from cerebro_db.core.packing.features import CategoryFeature, DateFeature, NumberFeature
+from cerebro_db.core.packing.related import (
+    COUNT,
+    DIFFERENT,
+    FARTHEST_STEP,
+    LAST,
+    SHARE,
+    SINCE_FIRST,
+    SINCE_LAST,
+    Aggregate,
+    Carried,
+    Latest,
+    Measure,
+    Place,
+    Prepared,
+    Related,
+    RelatedRows,
+    column_name,
+)
+from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import Sql, identifier, joined, sql
+from cerebro_db.core.sql_types import DATES, INTEGERS
+
+from ... import platform
+from ...database import relations
+from ...database.access import Database
+from ...database.relations import Column, Relation
+from ..columns import statistics
+from ..columns.statistics import Looked
+from ..rows import feature_sql
+from . import deriving, steps
+from .deriving import AGE, Examples
+from .steps import Origin, Reached
+
+EXAMPLES = 3000  # in the sample
+OF_EXAMPLE = 100  # rows of one example in the sample: some have a million
+MOST_AGGREGATES = 160  # of all paths together
+LENGTHS = (4, 8, 16, 32)  # of the latest rows
+USUAL_SHARE = 0.9  # of the examples have no more rows than that
+WINDOWS = {  # what an age is measured in -> how long a window may be, and its name
+    True: ((1 / 24, "1h"), (0.25, "6h"), (1, "1d"), (3, "3d"), (7, "7d"), (30, "30d"), (90, "90d"), (365, "365d"),
+           (1826, "1826d")),
+    False: tuple((float(one), f"last {one}") for one in (1, 2, 3, 5, 10, 20, 50, 100, 1000)),
+}  # fmt: skip
+SHARES_OF_WINDOWS = (0.05, 0.2, 0.5)  # of the rows, that windows should have
+FEWEST, MOST = 0.02, 0.8  # a window with fewer or more rows tells nothing that the others do not
+MOST_SHARES, LEAST_SHARE = 6, 0.02
+FINE = 1 << 16  # steps of a deviation
+MOST_DIGITS = 4  # after the point
+
+
+@dataclass(frozen=True)
+class LookedAt:
+    """A column of related rows, as the sample shows it."""
+
+    place: Place
+    column: Column
+    found: Found
+    feature: NumberFeature | DateFeature | CategoryFeature
+    digits: int | None  # after the point, that all its numbers have at most; None: more than is counted
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """What a sample tells about the rows at the end of a path."""
+
+    path: str
+    rows: int
+    most: int  # rows of an example that has as many as most have
+    ages: Distribution | None  # None: rows have no time
+    age: NumberFeature | None
+    columns: list[LookedAt]
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A plan, and by path how many rows an example of the sample has on average, up to OF_EXAMPLE of each."""
+
+    plan: Related
+    rows: dict[str, float]
+
+
+def planned(db: Database, origin: Origin, examples: Examples, reached: Sequence[Reached], count: int) -> Decided:
+    """The plan, with the aggregates that matter most.  ``count``: of the examples, which are a sample."""
+    bare = Related(tuple(one.step for one in reached), (), (), origin.as_of.name if origin.as_of else None)
+    many = {one.path for one in reached if any(step.many for step in bare.chain(one.path))}
+    carried = [
+        Carried(one.path, column.name, column_name(one.path, column.name))
+        for one in reached
+        if one.path not in many
+        for column in one.read
+    ]
+    ends = [one for one in reached if one.many]
+    found, means = [], {}
+    for one in ends:
+        sampled = _sampled(db, bare, examples, reached, one)
+        found.append(_rows(one, sampled, bool(origin.as_of), MOST_AGGREGATES // len(ends)))
+        means[one.path] = sampled.rows / count
+    return Decided(replace(bare, carried=tuple(carried), rows=tuple(found)), means)
+
+
+def _sampled(db: Database, bare: Related, examples: Examples, reached: Sequence[Reached], end: Reached) -> Sampled:
+    inner = {step.path for step in bare.inner(end.path)}
+    places, refer = [], set[Place]()
+    for one in reached:
+        if one.path == end.path or one.path in inner:
+            places += [(Place(one.path, column.name), column) for column in one.read]
+            refer |= {Place(one.path, name) for name in relations.references(db, one.relation)}
+    name = Name(STATE_SCHEMA, f"rows_{token()}")
+    some = deriving.some_rows(
+        bare, examples, steps.opened(reached), end.path, [place for place, _ in places], OF_EXAMPLE
+    )
+    db.patiently(
+        sql("CREATE UNLOGGED TABLE {name} AS {some} {by}", name=name.sql, some=some,
+            by=platform.of(db).distributed_by(None))
+    )  # fmt: skip
+    sample = Relation(0, "", "", "r", False, end.path, copy=name)
+    try:
+        return _read(db, sample, end, _Places(places, refer), bare, examples)
+    finally:
+        db.execute(sql("DROP TABLE {name}", name=name.sql))
+
+
+@dataclass(frozen=True)
+class _Places:
+    """The columns of related rows, and those of them that refer to another table."""
+
+    columns: list[tuple[Place, Column]]
+    refer: set[Place]
+
+
+def _read(db: Database, sample: Relation, end: Reached, places: _Places, bare: Related, examples: Examples) -> Sampled:
+    timed = any(step.time for step in bare.chain(end.path) if step.many)
+    looked = [
+        _looked(replace(column, name=f"v{number}"), place in places.refer)
+        for number, (place, column) in enumerate(places.columns)
+    ]
+    (counted,) = db.scan(
+        sql(
+            "SELECT COALESCE(sum(m), 0)::bigint AS rows,"
+            " COALESCE(percentile_disc({share}) WITHIN GROUP (ORDER BY m), 0) AS most"
+            " FROM (SELECT max(n) AS m FROM {rows} AS s GROUP BY {keys}) g",
+            share=USUAL_SHARE,
+            rows=sample.rows,
+            keys=deriving.keys(bare, examples, end.path),
+        )
+    )
+    if not counted["rows"]:
+        return Sampled(end.path, 0, 0, None, None, [])
+    if timed:
+        looked.append(Looked(AGE, "number", False))
+    total = statistics.totals(db, sample, looked)
+    found = statistics.of(db, sample, sample, looked, total)
+    ages = found.pop() if timed else None
+    read = []
+    digits = _digits(db, sample, looked[: len(places.columns)])
+    for (place, column), one, each in zip(places.columns, found, looked):
+        one.name = place.column
+        feature = _feature(one)
+        if feature is not None:
+            read.append(LookedAt(place, column, one, feature, digits.get(each.column.name)))
+    age = deciding.decide(ages, Wish("number"), True) if ages is not None else None
+    assert age is None or isinstance(age, NumberFeature)
+    return Sampled(end.path, counted["rows"], counted["most"], ages.numbers if ages else None, age, read)
+
+
+def _digits(db: Database, sample: Relation, looked: Sequence[Looked]) -> dict[str, int]:
+    """Of numbers with few digits after the point, such as prices, how many these are: their sums are exact."""
+    names = [identifier(one.column.name) for one in looked if one.column.type in feature_sql.REALS]
+    if not names:
+        return {}
+    counts = [
+        sql(
+            "max(pg_catalog.scale({name}::numeric)) FILTER (WHERE {name}::double precision NOT IN {not_finite})"
+            " AS {name}",
+            name=name,
+            not_finite=feature_sql.NOT_FINITE,
+        )
+        for name in names
+    ]
+    (found,) = db.scan(sql("SELECT {counts} FROM {rows} AS s", counts=joined(", ", counts), rows=sample.rows))
+    return {name: digits for name, digits in found.items() if digits is not None and digits <= MOST_DIGITS}
+
+
+def _looked(column: Column, refers: bool) -> Looked:
+    family = deciding.family_of(column.type, column.category, column.element)
+    assert family is not None
+    return Looked(column, family, refers or statistics.as_text(family, NOTHING), refers=refers)
+
+
+def _feature(found: Found) -> NumberFeature | DateFeature | CategoryFeature | None:
+    """What values become in the array of the latest rows; None: nothing."""
+    wish = Wish(None, {"not_finite": "null"}) if found.not_finite else NOTHING
+    feature = deciding.decide(found, wish, False)
+    if isinstance(feature, Ignored) or not isinstance(feature, (NumberFeature, DateFeature, CategoryFeature)):
+        return None
+    return replace(feature, unknown="notice") if isinstance(feature, CategoryFeature) else feature
+
+
+# -- what becomes of them ------------------------------------------------------------------------------------
+
+
+def _rows(end: Reached, sampled: Sampled, has_time: bool, budget: int) -> RelatedRows:
+    measures = {one.place: measure for one in sampled.columns if (measure := _measure(one)) is not None}
+    windows = _windows(end, sampled) if has_time else []
+    latest = _latest(end, sampled)
+    ranked = sorted(_aggregates(end, sampled, measures, windows, has_time), key=lambda one: one[0])
+    # The last values are read with the latest rows, which have to be sorted.
+    aggregates = [one for _, one in ranked if latest is not None or one.kind != LAST][:budget]
+    used = {(one.of.path, one.of.column) for one in aggregates if one.of is not None}
+    return RelatedRows(
+        end.path,
+        tuple(one for place, one in measures.items() if (place.path, place.column) in used),
+        tuple(aggregates),
+        latest,
+    )
+
+
+def _measure(one: LookedAt) -> Measure | None:
+    numbers = one.found.numbers
+    if one.found.refers or one.found.family not in ("number", "money", "interval") or not numbers.rows:
+        return None
+    place = one.place
+    if one.found.type in INTEGERS and numbers.low >= -FARTHEST_STEP and numbers.high <= FARTHEST_STEP:
+        return Measure(place.path, place.column, 0.0, 1.0)
+    if one.digits is not None and max(abs(numbers.low), abs(numbers.high)) * 10**one.digits <= FARTHEST_STEP:
+        return Measure(place.path, place.column, 0.0, 10.0**-one.digits)
+    moments = numbers.moments()
+    if not moments.deviation:
+        return None
+    step = six_digits(moments.deviation / FINE)
+    return Measure(place.path, place.column, rounded(moments.mean, moments.deviation), step)
+
+
+def _windows(end: Reached, sampled: Sampled) -> list[tuple[float, str]]:
+    """The windows that have about these shares of the rows."""
+    if sampled.ages is None:
+        return []
+    known = [(length, name, _share_below(sampled.ages, length)) for length, name in WINDOWS[_is_dated(end)]]
+    fitting = [one for one in known if FEWEST <= one[2] <= MOST]
+    chosen = []
+    for wanted in SHARES_OF_WINDOWS:
+        if fitting:
+            length, name, _ = min(fitting, key=lambda one: abs(math.log(one[2] / wanted)))
+            chosen.append((length, name))
+    return sorted(set(chosen))
+
+
+def _is_dated(end: Reached) -> bool:
+    return end.time is None or end.columns[end.time].type in DATES
+
+
+def _share_below(found: Distribution, limit: float) -> float:
+    rows = 0.0
+    for one in found.bins:
+        if one.high <= limit:
+            rows += one.rows
+        elif one.low < limit:
+            rows += one.rows * (limit - one.low) / (one.high - one.low)
+    return rows / found.rows if found.rows else 0.0
+
+
+def _aggregates(
+    end: Reached, sampled: Sampled, measures: dict[Place, Measure], windows: Sequence[tuple[float, str]], has_time: bool
+) -> Iterator[tuple[int, Aggregate]]:
+    """Each with its rank: those of lower ranks matter more."""
+
+    def named(what: str) -> str:
+        return column_name(end.path, what)
+
+    timed = sampled.ages is not None
+    yield 0, Aggregate(named(COUNT), COUNT)
+    if end.time is not None:  # else the times are those of a step before
+        yield 0, Aggregate(named(SINCE_LAST), SINCE_LAST)
+        yield 3, Aggregate(named(SINCE_FIRST), SINCE_FIRST)
+    for number, (length, name) in enumerate(windows):
+        yield 1 + number, Aggregate(named(f"{COUNT} {name}"), COUNT, within=length)
+    for one in sampled.columns:
+        of, text = one.place, _shown(end.path, one.place)
+        if of in measures:
+            for rank, kind in enumerate(("mean", "sum", "largest", "least", "spread")):
+                yield 1 + rank, Aggregate(named(f"{text} {kind}"), kind, of)
+            if timed and has_time:
+                yield 5, Aggregate(named(f"{text} trend"), "trend", of)
+            for number, (length, name) in enumerate(windows):
+                yield 3 + number, Aggregate(named(f"{text} mean {name}"), "mean", of, length)
+                yield 4 + number, Aggregate(named(f"{text} sum {name}"), "sum", of, length)
+        if isinstance(one.feature, CategoryFeature):
+            values = _shares(one)
+            for value in values:
+                yield 2, Aggregate(named(f"{text} {SHARE} {value}"), SHARE, of, value=value)
+            for value in values[:2] if windows else ():
+                length, name = windows[-1]
+                yield 5, Aggregate(named(f"{text} {SHARE} {value} {name}"), SHARE, of, length, value)
+            if one.found.groups > MOST_SHARES:
+                yield 4, Aggregate(named(f"{text} {DIFFERENT}"), DIFFERENT, of)
+        if end.time is not None and not isinstance(one.feature, DateFeature):
+            yield 2, Aggregate(named(f"{text} {LAST}"), LAST, of, as_text=one.found.refers)
+
+
+def _shown(path: str, place: Place) -> str:
+    """A column in the name of an aggregate; of a row that is referred to, with the rest of its path."""
+    return f"{place.path[len(path) + 1 :]}.{place.column}" if place.path != path else place.column
+
+
+def _shares(one: LookedAt) -> list[str]:
+    """The frequent values of a category; of two, one says all."""
+    counted = one.found.values or [(str(int(bin.low)), round(bin.rows)) for bin in one.found.numbers.bins]
+    counted = sorted(counted, key=lambda each: (-each[1], each[0]))
+    found = [value for value, rows in counted if rows >= LEAST_SHARE * one.found.filled][:MOST_SHARES]
+    return found[1:] if len(counted) == 2 and len(found) == 2 else found
+
+
+def _latest(end: Reached, sampled: Sampled) -> Latest | None:
+    wanted = end.wanted.latest
+    rows = next((length for length in LENGTHS if length >= sampled.most), LENGTHS[-1]) if wanted is None else wanted
+    if not rows or not sampled.rows:
+        return None
+    prepared = [Prepared(one.place.path, one.place.column, _without_edges(one.feature)) for one in sampled.columns]
+    codes = any(isinstance(one.feature, CategoryFeature) for one in prepared)
+    return Latest(
+        rows=rows,
+        numbers=column_name(end.path, "latest numbers"),
+        codes=column_name(end.path, "latest codes") if codes else None,
+        prepared=tuple(prepared),
+        age=None if sampled.age is None else replace(sampled.age, edges=()),
+    )
+
+
+def _without_edges(
+    feature: NumberFeature | DateFeature | CategoryFeature,
+) -> NumberFeature | DateFeature | CategoryFeature:
+    """Bins are for an example's own numbers."""
+    return feature if isinstance(feature, CategoryFeature) else replace(feature, edges=())
+
+
+def examples_of(rows: Sql, columns: dict[str, Column], as_of: Column | None, *, again: bool) -> Examples:
+    """``rows``: what stands after FROM."""
+    time = None if as_of is None else sql("s.{name}", name=identifier(as_of.name))
+    names = [column.name for column in columns.values() if column.readable]
+    return Examples(rows, columns, names, time, as_of, again)

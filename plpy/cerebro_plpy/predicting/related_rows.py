@@ -1,0 +1,167 @@
+"""The rows to predict, with the columns of related tables that a model reads.
+
+The plan of a model names tables, and a name in a document opens nothing.  Those that are read are the ones that the
+call names, or that the same role has named in the call of the run that trained the model: our log says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from cerebro_db.core.errors import BadData, WrongState
+from cerebro_db.core.packing.layout import Layout
+from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import Sql, sql
+
+from ..database import relations
+from ..database.access import Database
+from ..database.relations import Column, Relation
+from ..models.trained import TrainedModel
+
+if TYPE_CHECKING:
+    from ..packing.related.deriving import OpenedTables
+    from ..packing.related.reading import RelatedRows
+
+
+@dataclass(frozen=True)
+class Completed:
+    """The rows to predict with the columns of related tables, and their own columns alone."""
+
+    source: Relation
+    present: dict[str, Column]  # all columns
+    rows: RelatedRows | None  # None: the model reads no related tables
+
+
+def opened(db: Database, table: Relation, layout: Layout, given: str | None) -> OpenedTables | None:
+    """The related tables of a model table or a packed table; None: it reads none.
+
+    ``given``: the argument ``related`` of the call.
+    """
+    plan = layout.related
+    if plan is None and given is None:
+        return None
+    # Only now: other models need nothing of it, and it takes a new session long.
+    from cerebro_db.core.packing import related_tables
+
+    from ..packing.related import reading
+    from ..runs.record import own_runs
+
+    named = related_tables.named(given)
+    related_tables.require_known(named, plan)
+    if plan is None:
+        return None
+    if layout.windows is not None:
+        raise BadData(f"the layout of '{table.text}' has windows and related tables.")
+    run = None
+    if not named.keys() >= {step.path for step in plan.steps}:
+        run = own_runs.of_trained(db, table, layout) or own_runs.of_packed(db, table)
+    tables: dict[str, Relation] = {}
+    missing = []
+    for step in plan.steps:
+        if step.path in named:
+            tables[step.path] = relations.existing(db, named[step.path], argument=f"related: {step.path}")
+        elif run is not None and (own := run.related(db, step.path)) is not None:
+            tables[step.path] = own
+        else:
+            missing.append(step.path)
+    if missing:
+        raise _missing(table, missing, run is not None)
+    return reading.opened(db, plan, tables, f"'{table.text}'")
+
+
+def _missing(table: Relation, paths: list[str], is_own: bool) -> WrongState:
+    why = (
+        "the run does not say which they are"
+        if is_own
+        else "another role made it, it was imported, its run was forgotten, or cerebro.pack made it"
+    )
+    listed = ", ".join(f'"{path}": "TABLE"' for path in paths)
+    return WrongState(
+        f"'{table.text}' reads related tables, and the call has to name them: {why}.",
+        hint=f"related => '{{{listed}}}'; docs/security.md says why.",
+    )
+
+
+def of(
+    db: Database,
+    model: TrainedModel,
+    source: Relation,
+    present: dict[str, Column],
+    given: str | None,
+    *,
+    keys: Collection[str] | None = None,
+) -> Completed:
+    """``keys``: of the rows' own columns, those that stay beside the inputs; None: all."""
+    return of_layout(db, model.table, model.layout, source, present, given, keys=keys)
+
+
+def of_layout(
+    db: Database,
+    table: Relation,
+    layout: Layout,
+    source: Relation,
+    present: dict[str, Column],
+    given: str | None,
+    *,
+    keys: Collection[str] | None = None,
+) -> Completed:
+    if layout.related is None and given is None or has_them(layout, present):
+        return Completed(source, present, None)
+    rows = rows_of(db, table, layout, source, present, given, keys=keys)
+    if rows is None:
+        return Completed(source, present, None)
+    whole, columns = rows.described(db, source)
+    return Completed(whole, columns, rows)
+
+
+def has_them(layout: Layout, present: dict[str, Column]) -> bool:
+    """Whether rows have the columns of related tables already, as ``cerebro.related_rows`` returns them."""
+    needed = _of_related(layout)
+    return bool(needed) and needed <= present.keys()
+
+
+def _of_related(layout: Layout) -> set[str]:
+    if layout.related is None:
+        return set()
+    return {name for variable in layout.inputs for name in variable.columns}.intersection(layout.related.names)
+
+
+def rows_of(
+    db: Database,
+    table: Relation,
+    layout: Layout,
+    source: Relation,
+    present: dict[str, Column],
+    given: str | None,
+    *,
+    keys: Collection[str] | None = None,
+) -> RelatedRows | None:
+    """What gives the rows the columns of related tables; None: the model reads none."""
+    tables = opened(db, table, layout, given)
+    if tables is None or layout.related is None:
+        return None
+    from ..packing.related.reading import RelatedRows
+
+    inputs = {name for variable in layout.inputs for name in variable.columns}
+    kept = None if keys is None else inputs | set(keys)
+    return RelatedRows.of(db, layout.related, tables, source, present, kept)
+
+
+def mark(db: Database, rows: RelatedRows | None) -> str | None:
+    """Another text when a related table is another one, or has other columns."""
+    if rows is None:
+        return None
+    from ..packing.related import reading
+
+    found: str | None = db.value(reading.marks(rows.tables))
+    return found
+
+
+def question(before: Sql, rows: RelatedRows | None) -> Sql:
+    """A statement with one value that changes with that of another statement, and with ``mark``."""
+    if rows is None:
+        return before
+    from ..packing.related import reading
+
+    return sql("SELECT pg_catalog.concat_ws('|', ({before}), ({mark}))", before=before, mark=reading.marks(rows.tables))

@@ -1,0 +1,1 @@
+"""Tables to train on, made of what happened later: ``cerebro.make_task``."""

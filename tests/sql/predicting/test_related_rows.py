@@ -1,0 +1,211 @@
+"""Models that read related tables, after training: the rows of a query get the same columns, wherever they are read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import psycopg2
+import pytest
+
+from tests.sql.lab import Lab
+from tests.sql.packing.test_append import read
+from tests.sql.packing.test_related import SHOP, STEPS
+
+MLP = '[{"architecture": "mlp", "units": 8}]'
+TABLES = {path: path.rpartition(".")[2] for path in STEPS}
+ROWS = "SELECT * FROM churn ORDER BY customer, seen LIMIT 40"
+
+
+@pytest.fixture(scope="module")
+def shop(lab: Lab) -> Lab:
+    lab(SHOP)
+    lab(
+        f"SELECT fit('churn', 'm', '{MLP}', target => 'gone', related => %s, as_of => 'seen', epochs => 1)",
+        json.dumps(STEPS),
+    )
+    return lab
+
+
+def predicted(shop: Lab, query: str, **more: Any) -> list[Any]:
+    named = "".join(f", {name} => %s" for name in more)
+    return shop(f"SELECT key_value, class, probability FROM predict('m', %s{named})", query, *more.values())
+
+
+def refused(shop: Lab, statement: str, *values: Any) -> str:
+    with pytest.raises(psycopg2.Error) as error:
+        shop(statement, *values)
+    return str(error.value)
+
+
+def test_one_row_and_many_have_the_same_bits(shop: Lab) -> None:
+    shop(f"SELECT related_rows('m', '{ROWS}', 'derived')")
+    shop("CREATE TABLE single (LIKE derived)")
+    for customer, seen in shop("SELECT customer, seen FROM derived"):
+        shop(
+            f"SELECT related_rows('m', $q$SELECT * FROM churn WHERE customer = {customer} AND seen = '{seen}'$q$, 'd')"
+        )
+        shop("INSERT INTO single SELECT * FROM d; DROP TABLE d")
+    assert shop.value("SELECT count(*) FROM single") == 40
+    assert shop.value("SELECT count(*) FROM (TABLE single EXCEPT TABLE derived) d") == 0
+    alone = [row for customer, seen in shop("SELECT customer, seen FROM churn ORDER BY 1, 2 LIMIT 9")
+             for row in predicted(shop, f"SELECT * FROM churn WHERE customer = {customer} AND seen = '{seen}'")]  # fmt: skip
+    together = predicted(shop, "SELECT * FROM churn ORDER BY customer, seen LIMIT 9")
+    assert [one[1] for one in alone] == [one[1] for one in together]
+    # A network rounds otherwise for one row than for several.
+    assert [one[2] for one in alone] == pytest.approx([one[2] for one in together], abs=1e-5)
+    # A query that has the columns already is read as it is.
+    assert predicted(shop, "SELECT * FROM derived", related=None) == predicted(shop, ROWS)
+    shop("DROP TABLE derived, single")
+
+
+def test_packed_rows_have_the_bytes_that_predictions_read(shop: Lab) -> None:
+    shop(
+        "SELECT pack('churn', 'all_rows', 'gone', validation => 0, segments => 1, related => %s, as_of => 'seen')",
+        json.dumps(STEPS),
+    )
+    shop("SELECT pack_like('churn', 'again', 'gone', NULL, 'all_rows', related => %s)", json.dumps(TABLES))
+    one, other = read(shop, "all_rows"), read(shop, "again")
+    assert one.keys() == other.keys()
+    rows = {
+        name: sorted(zip(*([row.tobytes() for row in its[key]] for key in sorted(its))))
+        for name, its in (("one", one), ("other", other))
+    }
+    assert rows["one"] == rows["other"] and len(rows["one"]) == 1200
+    told = refused(shop, "SELECT pack_like('churn', 'third', 'gone', NULL, 'all_rows')")
+    assert "has to name them" in told and "customers.orders.items" in told
+    shop("DROP TABLE all_rows, all_rows_summary, again, again_summary")
+
+
+def test_rows_that_come_later_are_not_read(shop: Lab) -> None:
+    before = predicted(shop, ROWS)
+    shop("BEGIN")
+    shop(
+        "INSERT INTO orders SELECT 10000 + i, 1 + i % 20, '2023-12-01 00:00Z', true, 1e6 FROM generate_series(1, 50) i"
+    )
+    assert predicted(shop, ROWS) == before
+    shop(
+        "INSERT INTO orders SELECT 20000 + i, 1 + i % 20, '2023-07-01 00:00Z', true, 1e6 FROM generate_series(1, 50) i"
+    )
+    assert predicted(shop, ROWS) != before
+    shop("ROLLBACK")
+
+
+def test_a_query_without_a_time_is_predicted_as_of_now(shop: Lab) -> None:
+    shop.told()
+    now = predicted(shop, "SELECT 5 AS customer")
+    assert any("as of now" in line for line in shop.told())
+    assert now == [("1", *one[1:]) for one in predicted(shop, "SELECT 5 AS customer, statement_timestamp() AS seen")]
+
+
+def test_what_a_query_lacks_is_said(shop: Lab) -> None:
+    assert "leads to the rows of" in refused(shop, "SELECT * FROM predict('m', 'SELECT now() AS seen')")
+    told = refused(shop, "SELECT * FROM predict('m', 'SELECT 5 AS customer, NULL::timestamptz AS seen')")
+    assert "'seen' is NULL" in told
+    told = refused(shop, "SELECT * FROM predict('m', 'SELECT 5 AS customer, now()::timestamp AS seen')")
+    assert "timestamp without time zone" in told
+    told = refused(shop, "SELECT * FROM predict('m', $$SELECT 'x'::text AS customer, now() AS seen$$)")
+    assert "They are compared with each other" in told
+    told = refused(shop, "SELECT * FROM predict('m', 'TABLE churn', related => '{\"x\": \"orders\"}')")
+    assert "no path" in told
+    told = refused(shop, "SELECT * FROM predict('m', 'TABLE churn', related => '{\"customers\": \"orders\"}')")
+    assert "does not have the column" in told
+    shop("CREATE TABLE nulls AS SELECT customer, NULL::timestamptz AS seen, gone FROM churn LIMIT 3")
+    assert "'seen' is NULL in 3 rows" in refused(shop, "SELECT predict_into('m', 'nulls', 'made', key => 'customer')")
+    shop("DROP TABLE nulls")
+
+
+def test_a_table_that_has_changed_since_the_last_call(shop: Lab) -> None:
+    before = predicted(shop, ROWS)
+    shop("BEGIN; ALTER TABLE orders RENAME COLUMN amount TO total")
+    assert "does not have the column amount" in refused(shop, f"SELECT * FROM predict('m', '{ROWS}')")
+    shop("ROLLBACK")
+    shop("BEGIN; ALTER TABLE orders ALTER amount TYPE text")
+    assert "is text now" in refused(shop, f"SELECT * FROM predict('m', '{ROWS}')")
+    shop("ROLLBACK")
+    assert predicted(shop, ROWS) == before
+
+
+def test_tables_of_the_call(shop: Lab) -> None:
+    before = predicted(shop, ROWS)
+    shop("CREATE TABLE few AS SELECT * FROM orders LIMIT 0")
+    assert predicted(shop, ROWS, related=json.dumps(TABLES)) == before
+    assert predicted(shop, ROWS, related=json.dumps({**TABLES, "customers.orders": "few"})) != before
+    assert predicted(shop, ROWS) == before
+    shop("DROP TABLE few")
+
+
+def test_what_judges_a_model(shop: Lab) -> None:
+    rows = "SELECT * FROM churn"
+    found = dict(shop("SELECT metric, value FROM evaluate('m', %s)", rows))
+    assert found["rows"] == 1200 and found["auc"] > 0.8
+    table = shop("SELECT * FROM importance('m', 'SELECT * FROM churn LIMIT 300')")
+    names = [one[0] for one in table]
+    assert {"customers.*", "customers.orders.*", "customers.orders.items.*", "customers.orders.count"} <= set(names)
+    packed = shop("SELECT * FROM importance('m')")
+    assert {one[0] for one in packed} == set(names)
+    explained = shop(
+        "SELECT column_name, contribution, base, prediction FROM explain('m', 'SELECT * FROM churn LIMIT 2')"
+    )
+    assert "customers.orders.count" in {one[0] for one in explained}
+    drift = dict(shop("SELECT column_name, psi FROM drift('m', 'SELECT * FROM churn')"))
+    assert drift["customers.orders.count"] < 0.1
+    shifted = dict(
+        shop(
+            "SELECT column_name, psi FROM drift('m', $$SELECT customer, timestamptz '2023-04-10Z' AS seen FROM churn$$)"
+        )
+    )
+    assert shifted["customers.orders.count"] > 1
+    assert sum(one[2] for one in shop("SELECT * FROM confusion_matrix('m', %s)", rows)) == 1200
+    assert len(shop("SELECT * FROM calibrate('m', %s)", rows)) > 3
+
+
+def test_a_table_of_predictions_has_those_of_a_query(shop: Lab) -> None:
+    assert shop.value("SELECT predict_into('m', 'churn', 'made')") == 1200
+    made = shop("SELECT predicted_gone::text, probability FROM made ORDER BY customer, seen")
+    assert made == [one[1:] for one in predicted(shop, "SELECT * FROM churn ORDER BY customer, seen")]
+    shop("DROP TABLE made")
+
+
+def test_a_predictor_takes_the_keys_and_the_time(shop: Lab) -> None:
+    told = shop.value("SELECT create_predictor('m', 'churns')")
+    assert told.endswith("churns(seen, customer)")
+    for customer, seen, (_, found, _) in zip(
+        *zip(*shop("SELECT customer, seen FROM churn ORDER BY 1, 2 LIMIT 3")), predicted(shop, ROWS)
+    ):
+        assert shop.value("SELECT churns(customer => %s, seen => %s)::text", customer, seen) == found
+    now = predicted(shop, "SELECT 7 AS customer")[0][1]
+    assert shop.value("SELECT churns(customer => 7)::text") == now
+    shop("DROP FUNCTION churns")
+
+
+def test_more_rows_are_packed_like_the_first(shop: Lab) -> None:
+    shop("SELECT fit('churn', 'grown', %s, target => 'gone', related => %s, as_of => 'seen', epochs => 1,"
+         " packed_table => 'pool')", MLP, json.dumps(STEPS))  # fmt: skip
+    shop("CREATE TABLE later AS SELECT customer, seen + interval '1 day' AS seen, gone FROM churn")
+    rows = shop.value("SELECT rows FROM pool_summary")
+    shop("SELECT append('pool', 'later')")
+    assert shop.value("SELECT rows FROM pool_summary") == pytest.approx(2 * rows, rel=0.1)
+    drift = dict(shop("SELECT column_name, psi FROM drift('pool', 'TABLE later')"))
+    assert drift["customers.orders.count"] < 0.1
+    shop("DROP TABLE later, pool, pool_summary, pool_validation, pool_validation_summary")
+
+
+def test_a_registered_model_is_retrained(shop: Lab) -> None:
+    name = f"churners_{shop.schema}"
+    shop("SELECT register(%s, 'm', alias => 'production')", name)
+    of_version = f"SELECT key_value, class, probability FROM predict('{name}@production', '{ROWS}')"
+    assert predicted(shop, ROWS) == shop(of_version)
+    (found,) = shop("SELECT version, before, after FROM retrain(%s, if_unchanged => true)", name)
+    assert found[0] == 2 and None not in found
+    assert len(shop(f"SELECT * FROM predict('{name}@2', '{ROWS}')")) == 40
+    # The same rows again, with the same related rows: there is nothing to do.
+    assert shop("SELECT * FROM retrain(%s)", name) == []
+
+
+def test_the_chosen_model_is_trained_on_all_rows(shop: Lab) -> None:
+    shop("SELECT train('churn', 'refitted', target => 'gone', related => %s, as_of => 'seen', epochs => 1,"
+         " max_configurations => 1, budget => '60 s', refit => true)", json.dumps(STEPS))  # fmt: skip
+    told = shop.told()
+    assert any("predictions take it" in line for line in told), told
+    assert len(shop(f"SELECT * FROM predict('refitted', '{ROWS}')")) == 40
