@@ -156,11 +156,11 @@ def _by_recipe(plpy: Any, given: dict[str, Any]) -> list[dict[str, Any]] | Hande
         first = found[0]
         chosen = _key_of(recipe, first)
         if chosen is None:
-            return HandedOver(cursor, first, recipe["mark"])
+            return HandedOver(cursor, first, recipe["model"])
         answers = mine.predict(plpy, first["rows"], first["variables"], facts["seconds"])
         if answers is None:
             let_go(end=True)
-            return HandedOver(cursor, first, recipe["mark"])
+            return HandedOver(cursor, first, recipe["model"])
         rows = [{"ids": chosen, "outputs": recipe["outputs"], "answers": answers}]
     plpy.execute(_planned(plpy, "SELECT cerebro_internal._close_cursor($1)", ["text"]), [cursor])
     return rows

@@ -52,6 +52,7 @@ def written(
             "hold": text_of(sql("SELECT 1 AS one FROM {table} LIMIT 0", table=model.sql)),
             "question": text_of(question),
             "mark": mark,
+            "model": known.mark,
             "columns": source.described,
             **{name: getattr(caller, name) for name in resident_predictor.LIMITS},
             "sent": protocol.encode(PredictMore(rows=1, values=[], folders=[])),
