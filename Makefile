@@ -195,10 +195,11 @@ $(RIVALS)/.installed: requirements-bench.txt
 	@$(RIVALS)/bin/python -m pip install --quiet --no-input --disable-pip-version-check --require-hashes -r requirements-bench.txt
 	@touch $@
 
-# AutoGluon needs older packages than ours, and PyTorch, which RealMLP and TabM use, brings 6 GB. Each has an environment of
-# its own. make bench makes the first one, and uses the second one if it is there.
+# AutoGluon needs older packages than ours, and so does featuretools; PyTorch, which RealMLP and TabM use, brings 6 GB. Each
+# has an environment of its own. make bench makes the first two, and uses the third one if it is there.
 TABLES := build/bench/tables
-$(TABLES)/.installed build/bench/networks/.installed: build/bench/%/.installed: requirements-%.txt
+RELATED := build/bench/related
+$(TABLES)/.installed $(RELATED)/.installed build/bench/networks/.installed: build/bench/%/.installed: requirements-%.txt
 	@.venv/bin/python -m venv $(@D)
 	@$(@D)/bin/python -m pip install --quiet --no-input --disable-pip-version-check --require-hashes -r $<
 	@touch $@
@@ -214,6 +215,8 @@ bench: env-dev
 	@$(MAKE) --no-print-directory $(RIVALS)/.installed || echo 'bench: continues without Ray and Optuna' >&2
 	@$(if $(if $(WORKS),$(findstring tables,$(WORKS)),all),$(MAKE) --no-print-directory $(TABLES)/.installed,true) || \
 	  echo 'bench: continues without LightGBM, CatBoost and AutoGluon' >&2
+	@$(if $(if $(WORKS),$(findstring related,$(WORKS)),all),$(MAKE) --no-print-directory $(RELATED)/.installed,true) || \
+	  echo 'bench: continues without related tables' >&2
 	@$(RUN)/python -m tests.bench --repeats $(REPEATS) $(if $(WORKS),--works $(WORKS)) \
 	  $(if $(CONTENDERS),--contenders $(CONTENDERS)) $(if $(BUSY),--busy $(BUSY)) $(BENCH)
 

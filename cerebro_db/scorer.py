@@ -756,7 +756,10 @@ class NumpyModel:
             }
             self.inputs, self.outputs = [_Tensor(first)], [_Tensor(before[-1])]
         else:
-            self.nodes = {name: [_call(node) for node in layer["inbound_nodes"]] for name, layer in self.layers.items()}
+            self.nodes = {
+                name: [_call(node, layer["class_name"]) for node in layer["inbound_nodes"]]
+                for name, layer in self.layers.items()
+            }
             self.inputs, outputs = _ends(config["input_layers"]), _ends(config["output_layers"])
             # Here, and nowhere else, Keras counts the calls of functional models from 1.
             is_functional = {name: layer["class_name"] == "Functional" for name, layer in self.layers.items()}
@@ -849,9 +852,9 @@ def _ends(given: Any) -> list[_Tensor]:
     return [_Tensor(*one) for one in given]
 
 
-def _call(node: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _call(node: Mapping[str, Any], kind: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
     keywords = {name: _argument(one) for name, one in node["kwargs"].items()}
-    for name in ("training", "mask"):
+    for name in ("training",) if kind in MASKED and keywords.get("mask") is not None else ("training", "mask"):
         given = keywords.pop(name, None)
         if any(one not in (None, False) for one in (given if isinstance(given, list) else [given])):
             raise CannotScore(f"this scorer does not compute layers that are called with {name}: {OTHERWISE}")
@@ -966,10 +969,18 @@ def _layer_normalization(config: Config, weights: list[Array], x: Array) -> Arra
 
 
 def _dot(config: Config, weights: list[Array], tensors: list[Array]) -> Array:
-    one, other = tensors
-    if config.get("axes") not in (1, [1, 1]) or (one.ndim, other.ndim) != (2, 3) or config.get("normalize"):
+    one, other = (tensor.astype(F) for tensor in tensors)
+    if config.get("axes") not in (1, [1, 1]) or one.ndim > 3 or other.ndim != 3 or config.get("normalize"):
         raise CannotScore(f"a Dot of tensors other than weights and what they weigh is not computed: {OTHERWISE}")
-    return (one.astype(F)[:, None] @ other.astype(F))[:, 0]
+    return (one[:, None] @ other)[:, 0] if one.ndim == 2 else one.transpose(0, 2, 1) @ other
+
+
+def _masked_softmax(config: Config, weights: list[Array], x: Array, mask: Array | None = None) -> Array:
+    axis = config.get("axis", -1)
+    if mask is None:
+        return _softmax(x, axis)
+    known = mask > 0.5
+    return np.where(known, _softmax(np.where(known, x, F(-1e9)), axis), F(0))
 
 
 def _relu(config: Config, weights: list[Array], x: Array) -> Array:
@@ -1066,18 +1077,20 @@ Step = Callable[[Config, list[Array], Array, Array], Array]  # (…, the state, 
 
 
 def _recurrent(step: Step, states: int) -> Callable[..., Array]:
-    def over_steps(config: Config, weights: list[Array], x: Array) -> Array:
-        if config.get("return_state") or config.get("stateful"):
-            raise CannotScore(f"return_state and stateful are not computed: {OTHERWISE}")
+    def over_steps(config: Config, weights: list[Array], x: Array, mask: Array | None = None) -> Array:
+        if config.get("return_state") or config.get("stateful") or config.get("zero_output_for_mask"):
+            raise CannotScore(f"return_state, stateful and zero_output_for_mask are not computed: {OTHERWISE}")
         given = x.astype(F) @ weights[0]
         if config.get("use_bias", True):
             given = given + (weights[2][0] if weights[2].ndim == 2 else weights[2])
+        known = np.ones(given.shape[:2], bool) if mask is None else mask.astype(bool)
         if config.get("go_backwards"):
-            given = given[:, ::-1]
+            given, known = given[:, ::-1], known[:, ::-1]
         state = np.zeros((len(x), states, config["units"]), F)
         said = []
         for place in range(given.shape[1]):
-            state = step(config, weights, state, given[:, place])
+            passed = step(config, weights, state, given[:, place])
+            state = np.where(known[:, place, None, None], passed, state)
             said.append(state[:, 0])
         return np.stack(said, axis=1) if config.get("return_sequences") else state[:, 0]
 
@@ -1111,12 +1124,18 @@ def _simple_step(config: Config, weights: list[Array], state: Array, given: Arra
 
 
 def _attention(
-    config: Config, weights: list[Array], query: Array, value: Array, key: Array | None = None, **more: Any
+    config: Config,
+    weights: list[Array],
+    query: Array,
+    value: Array,
+    key: Array | None = None,
+    attention_mask: Array | None = None,
+    **more: Any,
 ) -> Array:
     """MultiHeadAttention over the one axis between rows and channels."""
     used = [name for name, one in more.items() if one not in (None, False)]
     if used or query.ndim != 3 or config.get("attention_axes") not in (None, [1]):
-        raise CannotScore(f"an attention over several axes, or with masks, is not computed: {OTHERWISE}")
+        raise CannotScore(f"an attention over several axes, or with other masks, is not computed: {OTHERWISE}")
     key = value if key is None else key
     parts = iter(weights)
 
@@ -1126,7 +1145,10 @@ def _attention(
 
     queries, keys, values = (of_heads(one, "btd,dnh->btnh") for one in (query, key, value))
     queries = queries * F(1 / math.sqrt(config["key_dim"]))
-    shares = _softmax(np.einsum("btnh,bsnh->bnts", queries, keys, optimize=True))
+    scores = np.einsum("btnh,bsnh->bnts", queries, keys, optimize=True)
+    if attention_mask is not None:  # of (rows, who reads, who is read)
+        scores = np.where(attention_mask[:, None].astype(bool), scores, F(-1e9))
+    shares = _softmax(scores)
     return of_heads(np.einsum("bnts,bsnh->btnh", shares, values, optimize=True), "btnh,nhd->btd")
 
 
@@ -1145,6 +1167,11 @@ def _average(config: Config, weights: list[Array], tensors: list[Array]) -> Arra
     return _each(np.add)(config, weights, [one.astype(F) for one in tensors]) / F(len(tensors))
 
 
+def _axes(config: Config) -> tuple[int, ...] | None:
+    axis = config.get("axis")
+    return tuple(axis) if isinstance(axis, list) else None if axis is None else (axis,)
+
+
 def _unchanged(config: Config, weights: list[Array], x: Array) -> Array:
     return x
 
@@ -1158,7 +1185,7 @@ LAYERS: dict[str, Callable[..., Array]] = {
     "LayerNormalization": _layer_normalization,
     "Activation": lambda config, weights, x: _activated(config, x),
     "ReLU": _relu,
-    "Softmax": lambda config, weights, x: _softmax(x, config.get("axis", -1)),
+    "Softmax": _masked_softmax,
     "Rescaling": _rescaling,
     "Reshape": _reshape,
     "Flatten": lambda config, weights, x: _channels_last(config, x).reshape(len(x), math.prod(x.shape[1:])),
@@ -1180,9 +1207,17 @@ LAYERS: dict[str, Callable[..., Array]] = {
     "GRU": _recurrent(_gru_step, 1),
     "SimpleRNN": _recurrent(_simple_step, 1),
     "MultiHeadAttention": _attention,
+    "Permute": lambda config, weights, x: x.transpose(0, *config["dims"]),
+    "RepeatVector": lambda config, weights, x: np.repeat(x[:, None], config["n"], axis=1),
+    "Log1p": lambda config, weights, x: np.log1p(x),
+    "Sin": lambda config, weights, x: np.sin(x),
+    "Sum": lambda config, weights, x: x.sum(_axes(config), keepdims=bool(config.get("keepdims"))),
+    "Cumsum": lambda config, weights, x: x.cumsum(config["axis"], dtype=x.dtype),
+    "Flip": lambda config, weights, x: np.flip(x, _axes(config)),
     "GetItem": lambda config, weights, x, key: x[tuple(key) if isinstance(key, list) else key],
     **dict.fromkeys(("Dropout", "GaussianDropout", "GaussianNoise", "AlphaDropout", "Identity"), _unchanged),
 }
+MASKED = ("Softmax", "LSTM", "GRU", "SimpleRNN")  # that can be called with a mask
 
 
 # -- the file --------------------------------------------------------------------------------------------------

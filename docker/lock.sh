@@ -14,7 +14,7 @@ lock() {
   local more=()
   # All files have the same versions, except where another tool needs older ones.
   case $file in
-    requirements.txt | requirements-tables.txt | requirements-networks.txt) ;;
+    requirements.txt | requirements-tables.txt | requirements-networks.txt | requirements-related.txt) ;;
     *) more=(-c requirements.txt) ;;
   esac
   for before; do
@@ -45,3 +45,4 @@ lock requirements-bench.txt "Other tools for make bench, on top of requirements.
 lock requirements-site.txt "The environment of make site" 3.11 "group site"
 lock requirements-tables.txt "Other tools for make bench WORKS=tables, in an environment of their own" 3.11 "group tables"
 lock requirements-networks.txt "RealMLP and TabM for make bench WORKS=tables, in an environment of their own" 3.11 "group networks"
+lock requirements-related.txt "Other tools for make bench WORKS=related, in an environment of their own" 3.11 "group related"

@@ -24,6 +24,7 @@ from tests.bench import (
     meter,
     mixed,
     other_work,
+    related,
     report,
     results,
     reuse,
@@ -39,6 +40,7 @@ from tests.bench.stage import Contender, Skipped, Stage
 from tests.bench.works import REUSE, WORKS, FrozenWork, GroupedWork, Work
 
 REDUCING = ("rows", "configurations", "epochs", "budget", "rivals")  # the options that make works smaller
+OF_SETS = (*tabular.WORKS, "related")  # they have data sets in place of a work
 BY_NAME = {**{work.name: [work] for works in WORKS.values() for work in works}, **WORKS}
 CONTENDERS_OF = {
     "packing": other_work.PACKING,
@@ -142,6 +144,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(tabular.table(lines), flush=True)
             found["works"][name] = results.rounded({"busy": asked.busy, "scores": lines})
             results.write(found, path.with_suffix(".json"))
+        if asked.related:
+            print("\n## related: tables that are related, on rows that are later\n")
+            lines = related.compared(
+                served, asked.contenders, asked.rivals, rows=asked.rows, budget=asked.budget,
+                repeats=asked.repeats, record=record, say=say,
+            )  # fmt: skip
+            print(related.table(lines), flush=True)
+            found["works"]["related"] = results.rounded({"scores": lines})
+            results.write(found, path.with_suffix(".json"))
         if len(growing) > 1:
             print(f"\n## growth\n\n{growth.table(growing)}\n\n{growth.simulation_table(growing)}")
             growth.draw(growing, path.with_suffix(".png"))
@@ -151,19 +162,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def read(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description="docs/benchmarks.md")
     names = list(dict.fromkeys([*CONTENDERS, *(name for known in CONTENDERS_OF.values() for name in known)]))
-    names += [name for sets in tabular.WORKS.values() for name in sets]
-    works = [*WORKS, *tabular.WORKS]  # tables have data sets in place of a work
-    parser.add_argument("--works", type=chosen([*BY_NAME, *tabular.WORKS]), default=works, help=", ".join(works))
+    names += [name for sets in (*tabular.WORKS.values(), related.SETS) for name in sets]
+    works = [*WORKS, *OF_SETS]
+    parser.add_argument("--works", type=chosen([*BY_NAME, *OF_SETS]), default=works, help=", ".join(works))
     parser.add_argument("--contenders", type=chosen(names), default=[], help=", ".join(names))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rows", type=int, help="of each work, to try something out")
     parser.add_argument("--configurations", type=int, help="the first so many of each work")
     parser.add_argument("--epochs", type=int)
-    parser.add_argument("--budget", type=int, help="seconds for each data set of tables")
+    parser.add_argument("--budget", type=int, help="seconds for each data set of tables and related")
     parser.add_argument("--busy", type=int, default=0, help="processes that compute beside the contenders of tables")
     parser.add_argument(
-        "--rivals", type=chosen(tabular.RIVALS), default=[], help=f"of tables: {', '.join(tabular.RIVALS)}"
-    )
+        "--rivals", type=chosen([*tabular.RIVALS, *related.NAMES]), default=[],
+        help=f"of tables: {', '.join(tabular.RIVALS)}; of related: {', '.join(related.NAMES)}",
+    )  # fmt: skip
     parser.add_argument("--results", type=Path, default=Path("build/bench"), help="a folder")
     asked = parser.parse_args(arguments)
     smaller: dict[str, Any] = {}
@@ -172,10 +184,11 @@ def read(arguments: Sequence[str] | None) -> argparse.Namespace:
     if asked.epochs:
         smaller.update(epochs=asked.epochs)
     asked.tables = [name for name in tabular.WORKS if name in asked.works]
+    asked.related = "related" in asked.works
     asked.works = [
         work.but(**smaller, configurations=work.configurations[: asked.configurations])
         for name in asked.works
-        if name not in tabular.WORKS
+        if name not in OF_SETS
         for work in BY_NAME[name]
     ]
     return asked

@@ -30,6 +30,7 @@ from cerebro_db.core.packing.layout import Layout, Variable
 from cerebro_db.core.packing.preparation import Real, Words
 from cerebro_db.core.sql_types import SqlType
 from cerebro_db.scorer import MOST_ROWS, CannotScore, NumpyModel, RowPreparation, Scorer, hashed
+from tests.core import shop
 from tests.thorough import landing
 
 SCHEMA = "export_tests"
@@ -479,12 +480,43 @@ def test_the_mean_of_words_is_what_keras_computes() -> None:
     assert abs(found[0] - found[2]) > 1e-3
 
 
+@pytest.mark.parametrize(
+    ("kind", "parameters"),
+    [
+        *(("mlp", {"encoder": encoder}) for encoder in ("attention", "gru", "mean")),
+        ("mlp", {"related": "neighbourhoods"}),
+        ("mlp", {"related": "aggregates"}),
+        ("resnet", {"related": "none"}),
+        ("transformer", {}),
+        ("lstm", {"layers": 2}),
+        ("conv1d", {}),
+    ],
+)
+def test_related_rows_are_read_as_keras_reads_them(kind: str, parameters: dict[str, Any]) -> None:
+    """Some customers have no order, and none of some models' inputs are read."""
+    keras = pytest.importorskip("keras")
+    built = building.architecture(kind, shop.SHOP, parameters, "test")
+    model = keras.models.model_from_json(json.dumps(built))
+    random = np.random.default_rng(3)
+    for variable in model.weights:
+        values = 0.3 * random.normal(size=variable.shape)
+        variable.assign(np.abs(values) if "variance" in variable.name else values)
+    names = {one.name: [f"{one.name}/{place}" for place in range(len(one.weights))] for one in model.layers}
+    tensors = {
+        name: np.asarray(variable) for one in model.layers for name, variable in zip(names[one.name], one.weights)
+    }
+    rows = shop.customers(30, 7)
+    (found,) = NumpyModel(json.loads(model.to_json()), names, tensors)(dict(zip(shop.NAMES, rows)))
+    assert found == pytest.approx(np.asarray(model(rows)), rel=2e-5, abs=2e-5)
+    assert len(np.unique(found, axis=0)) > 5
+
+
 def test_a_mask_is_not_forgotten(cerebro: Cerebro, tmp_path: Path) -> None:
     """The scorer refuses such a layer, and the exported file is compared by Keras."""
     keras = pytest.importorskip("keras")
     numbers, mask = keras.Input((2,), name="numbers"), keras.Input((2,), dtype="int32", name="xs")
     steps = keras.layers.Reshape((2, 1))(numbers)
-    hidden = keras.layers.LSTM(4)(steps, mask=keras.ops.cast(mask, "bool"))
+    hidden = keras.layers.GlobalAveragePooling1D()(steps, mask=keras.ops.cast(mask, "bool"))
     model = keras.Model([numbers, mask], keras.layers.Dense(1, name="income")(hidden))
     with pytest.raises(CannotScore, match="does not compute layers that are called with mask"):
         NumpyModel(json.loads(model.to_json()), {one.name: [] for one in model.layers}, {})

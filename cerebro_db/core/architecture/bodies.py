@@ -55,10 +55,10 @@ def transformer(graph: Graph, tensor: str, chosen: Json, there: str | None = Non
     return graph.layer("GlobalAveragePooling1D", tensor)
 
 
-def lstm(graph: Graph, tensor: str, steps: int, chosen: Json, masked: bool = False) -> str:
-    """``masked``: steps that are all zeros are passed by."""
-    more: Json = {"use_cudnn": False} if masked else {}  # cuDNN takes no series that begin with steps to pass by
-    tensor = graph.layer("Masking", tensor) if masked else tensor
+def lstm(graph: Graph, tensor: str, steps: int, chosen: Json, there: str | None = None) -> str:
+    """``there``: which steps there are; others are passed by."""
+    # cuDNN takes no series that begin with steps to pass by.
+    more: Json = {} if there is None else {"called_with": {"mask": there}, "use_cudnn": False}
     for place in range(chosen["layers"]):
         last = place == chosen["layers"] - 1
         tensor = graph.layer("LSTM", tensor, units=chosen["units"], return_sequences=not last, **more)
@@ -66,7 +66,7 @@ def lstm(graph: Graph, tensor: str, steps: int, chosen: Json, masked: bool = Fal
     return tensor
 
 
-def conv1d(graph: Graph, tensor: str, steps: int, chosen: Json, masked: bool = False) -> str:
+def conv1d(graph: Graph, tensor: str, steps: int, chosen: Json, there: str | None = None) -> str:
     for _ in range(chosen["blocks"]):
         tensor = graph.layer(
             "Conv1D", tensor, filters=chosen["filters"], kernel_size=chosen["kernel"], padding="same", activation="relu"

@@ -189,7 +189,8 @@ def _of_series(kind: str, body: Callable[..., str]) -> Callable[..., str]:
             (tensor,) = beginnings.series(graph, one, name, False)
             ends.append(body(graph, tensor, one.shape[0], chosen))
         for near in read.neighbourhoods:
-            ends.append(body(graph, neighbourhoods.series(graph, near), near.latest.rows, chosen, masked=True))
+            rows, there = neighbourhoods.series(graph, near)
+            ends.append(body(graph, rows, near.latest.rows, chosen, there))
         return _beside_others(graph, ends, [one for one in read.plain if one not in its], (), chosen)
 
     return build

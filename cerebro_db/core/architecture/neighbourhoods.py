@@ -35,10 +35,10 @@ def vectors(graph: Graph, near: Sequence[Neighbourhood], chosen: Json) -> list[s
     return found
 
 
-def series(graph: Graph, one: Neighbourhood) -> str:
-    """The rows from the oldest to the newest.  Places without a row are all zeros."""
-    _, tensors = rows(graph, one)
-    return _oldest_first(graph, tensors)
+def series(graph: Graph, one: Neighbourhood) -> tuple[str, str]:
+    """The rows from the oldest to the newest, with zeros where there is none; and where there is one (places)."""
+    there, tensors = rows(graph, one)
+    return _oldest_first(graph, there, graph.joined(tensors))
 
 
 def tokens(graph: Graph, one: Neighbourhood, units: Any) -> tuple[str, str]:
@@ -48,10 +48,7 @@ def tokens(graph: Graph, one: Neighbourhood, units: Any) -> tuple[str, str]:
 
 
 def rows(graph: Graph, one: Neighbourhood) -> tuple[str, list[str]]:
-    """Where there is a row (places, 1), and the numbers and embedded codes of the rows, with zeros elsewhere.
-
-    The first number of the first tensor says whether there is a row, too.
-    """
+    """Where there is a row (places, 1), and the numbers and embedded codes of the rows, with zeros elsewhere."""
     variable, name = one.numbers
     numbers = graph.input(name, variable.shape, "float32")
     there = graph.slice(numbers, 0, 1, len(variable.shape))
@@ -76,10 +73,9 @@ def _mean(graph: Graph, there: str, tensors: list[str], chosen: Json) -> list[st
 
 
 def _gru(graph: Graph, there: str, tensors: list[str], chosen: Json) -> list[str]:
-    found = graph.layer("Multiply", [_each(graph, tensors, chosen), there])
-    found = graph.layer("Masking", _oldest_first(graph, [there, found]))
+    found, where = _oldest_first(graph, there, _each(graph, tensors, chosen))
     # cuDNN takes no series without a row.
-    return [graph.layer("GRU", found, units=UNITS, use_cudnn=False)]
+    return [graph.layer("GRU", found, called_with={"mask": where}, units=UNITS, use_cudnn=False)]
 
 
 def _attention(graph: Graph, there: str, tensors: list[str], chosen: Json) -> list[str]:
@@ -131,9 +127,9 @@ def _each(graph: Graph, tensors: list[str], chosen: Json) -> str:
     return graph.layer("Dropout", found, rate=chosen["dropout"]) if chosen["dropout"] else found
 
 
-def _oldest_first(graph: Graph, tensors: list[str]) -> str:
-    """The first number of the first tensor says where there is a row, so that only other places are all zeros."""
-    return graph.operation("Flip", graph.joined(tensors), axis=1)
+def _oldest_first(graph: Graph, there: str, tensor: str) -> tuple[str, str]:
+    flipped = graph.operation("Flip", there, axis=1)
+    return graph.operation("Flip", tensor, axis=1), graph.element(flipped, 0, axis=2)
 
 
 def _places(graph: Graph, there: str) -> str:

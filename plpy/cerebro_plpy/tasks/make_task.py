@@ -18,22 +18,21 @@ from cerebro_db.core.errors import (
 )
 from cerebro_db.core.names import Name, written_list
 from cerebro_db.core.packing import tasks
-from cerebro_db.core.packing.tasks import CutOff, Periods
+from cerebro_db.core.packing.tasks import Periods
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, literal, sql, sql_of_user
-from cerebro_db.core.texts import counted, short, shortened
+from cerebro_db.core.texts import counted, short
 
 from .. import platform
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Column
-from . import links
+from . import cut_offs, links
+from .cut_offs import Intervals, Range, shown
 from .links import Link
 
 AS_OF, TARGET = "as_of", "target"
-LONGEST_INTERVAL = "1000 years"
-EXAMPLES = {"horizon": "90 days", "every": "30 days", "active": "180 days"}
 PAIRS = identifier("__cerebro_pairs")  # no table of a user's has these names
 HIDDEN = "__cerebro_{}"
 
@@ -56,16 +55,6 @@ class MakeTaskArguments:
     entity_time: str | None = None
     active: str | None = None
     validation: float | None = 0.2
-
-
-@dataclass(frozen=True)
-class Intervals:
-    """The lengths of time as texts, and whether all of them are whole days."""
-
-    horizon: str
-    every: str
-    active: str | None
-    whole_days: bool
 
 
 @dataclass(frozen=True)
@@ -122,7 +111,7 @@ def make_task(db: Database, **arguments: Any) -> int:
     entity_time = None
     if given.entity_time is not None:
         entity_time = links.time_of(db, link.entity, link.entity_columns, given.entity_time, "entity_time")
-    intervals = _intervals(db, given, time)
+    lengths = cut_offs.intervals(db, time, horizon=given.horizon, every=given.every, active=given.active)
     task = LabelTask(
         output=output,
         link=link,
@@ -130,9 +119,10 @@ def make_task(db: Database, **arguments: Any) -> int:
         entity_time=entity_time,
         expression=(given.target or "").strip(),
         target=_target(db, link, given.target),
-        intervals=intervals,
+        intervals=lengths,
     )
-    periods = _periods(db, given, task)
+    wanted = Range(given.starts, given.ends, given.validation)
+    periods = cut_offs.periods(db, link, time, lengths, wanted)
     return _made(db, task, periods)
 
 
@@ -180,11 +170,11 @@ def _target(db: Database, link: Link, text: str | None) -> Sql:
         db.columns_of(within)
     if len(names) != 1:
         raise InvalidArgument(
-            f"target: {_shown(text)} is {counted(len(names), 'expression')}.", hint="A task has one target."
+            f"target: {shown(text)} is {counted(len(names), 'expression')}.", hint="A task has one target."
         )
     if not rows[0]["rows"]:
         raise InvalidArgument(
-            f"target: {_shown(text)} is no aggregate, so it has no value for several events, or for none.",
+            f"target: {shown(text)} is no aggregate, so it has no value for several events, or for none.",
             hint="For instance 'count(*) = 0', 'sum(amount)' or '(array_agg(category ORDER BY ordered_at))[1]'.",
         )
     return sql("COALESCE({sum}, 0)", sum=expression) if tasks.is_sum(text) else expression
@@ -199,218 +189,14 @@ def _explained(db: Database, text: str) -> Iterator[None]:
     except db.plpy.SPIError as error:
         said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         if db.is_error(error, relations.OPENS_NO_CURSOR):
-            raise InvalidSyntax(
-                f"target: {_shown(text)} is several statements.", hint="Write one expression."
-            ) from None
+            raise InvalidSyntax(f"target: {shown(text)} is several statements.", hint="Write one expression.") from None
         if db.is_error(error, NotPermitted.sqlstate) or error.sqlstate[:2] not in ("42", "22", "0A"):
             raise
         raise InvalidArgument(
-            f"target: {_shown(text)} cannot be computed: {said}",
+            f"target: {shown(text)} cannot be computed: {said}",
             hint="It is an expression over the columns of event_table, as in SELECT … GROUP BY: for instance"
             " 'count(*) = 0' or 'sum(amount)'.",
         ) from None
-
-
-def _shown(text: str) -> str:
-    return f"'{shortened(' '.join(text.split()), 200)}'"
-
-
-# -- the cut-off times --------------------------------------------------------------------------------------------
-
-
-def _intervals(db: Database, given: MakeTaskArguments, time: Column) -> Intervals:
-    texts = {"horizon": given.horizon, "every": given.every, "active": given.active}
-    written: dict[str, str] = {}
-    whole = True
-    for argument, text in texts.items():
-        if text is None and argument == "active":
-            continue
-        example = f"For instance '{EXAMPLES[argument]}' or '3 months'."
-        if text is None or not text.strip():
-            raise InvalidArgument(f"{argument} must not be NULL or empty.", hint=example)
-        try:
-            with db.savepoint():
-                found = db.one(
-                    sql(
-                        "SELECT i > '0'::interval AS positive, i <= {longest}::interval AS short,"
-                        " i = pg_catalog.date_trunc('day', i) AS whole, i::text AS written"
-                        " FROM (SELECT pg_catalog.justify_hours($1::pg_catalog.interval) AS i) AS q",
-                        longest=literal(LONGEST_INTERVAL),
-                    ),
-                    ("text",),
-                    text,
-                )
-        except db.plpy.SPIError as error:
-            if not error.sqlstate.startswith("22"):
-                raise
-            raise InvalidArgument(f"{argument}: {_shown(text)} is no interval.", hint=example) from None
-        assert found is not None
-        if not found["positive"] or not found["short"]:
-            raise InvalidArgument(
-                f"{argument} is {_shown(text)}; it must be above 0, and at most {LONGEST_INTERVAL}.", hint=example
-            )
-        if not found["whole"] and time.type == links.DATE:
-            raise InvalidArgument(
-                f"{argument} is {_shown(text)}, and the time '{time.name}' is a date: only whole days are known.",
-                hint=example,
-            )
-        whole = whole and found["whole"]
-        written[argument] = found["written"]
-    return Intervals(written["horizon"], written["every"], written.get("active"), whole)
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """Where the cut-off times begin and end; ``forwards``: whether they are counted from the first one."""
-
-    starts: str
-    ends: str
-    forwards: bool
-
-
-def _periods(db: Database, given: MakeTaskArguments, task: LabelTask) -> Periods:
-    bounds = _bounds(db, given, task)
-    cut_offs = _cut_offs(db, task, bounds)
-    share = given.validation or 0.0
-    if not share:
-        return Periods(cut_offs, [], 0)
-    periods = tasks.divided(cut_offs, share)
-    if periods is None:
-        db.notice(
-            f"there {'is' if len(cut_offs) == 1 else 'are'} {counted(len(cut_offs), 'cut-off time')} and no earlier one"
-            f" whose horizon of {task.intervals.horizon} ends before the last one begins, so no rows are set apart for"
-            " validation by time",
-            "A shorter horizon, an earlier starts or more history gives a validation by time. Without it, split_by with"
-            " the key keeps all rows of an entity on one side.",
-        )
-        return Periods(cut_offs, [], 0)
-    return periods
-
-
-def _bounds(db: Database, given: MakeTaskArguments, task: LabelTask) -> Bounds:
-    """The first and the last cut-off time; what is not given follows from the first and last event."""
-    kind, link = task.time.cast, task.link
-    (found,) = db.scan(
-        sql(
-            "SELECT count(*) AS rows, count(*) FILTER (WHERE t IS NULL) AS missing,"
-            " min(t)::text AS first, LEAST(max(t), {now})::text AS last, max(t) > {now} AS future"
-            " FROM (SELECT {time} AS t FROM {rows} AS s WHERE {known}) AS q WHERE t IS NULL OR pg_catalog.isfinite(t)",
-            time=sql("s.{name}", name=identifier(task.time.name)),
-            now=sql("pg_catalog.now()::{kind}", kind=kind),
-            rows=link.event.rows,
-            known=joined(" AND ", (sql("s.{name} IS NOT NULL", name=identifier(one.name)) for one in link.on)),
-        )
-    )
-    if found["missing"] == found["rows"]:
-        raise BadData(
-            f"event_table: no event of '{link.event.text}' has both {written_list(one.name for one in link.on)} and a"
-            f" '{task.time.name}'."
-        )
-    if found["missing"]:
-        db.notice(
-            f"{counted(int(found['missing']), 'event')} of '{link.event.text}' without '{task.time.name}' count nowhere"
-        )
-    if found["future"] and given.ends is None:
-        db.notice(
-            f"events of '{link.event.text}' after now are not counted as history: the last one is taken as of now"
-        )
-    horizon = sql("{text}::pg_catalog.interval", text=literal(task.intervals.horizon))
-    whole = sql("true") if task.intervals.whole_days else sql("false")
-    starts = _moment(db, given.starts, "starts", kind)
-    ends = _moment(db, given.ends, "ends", kind)
-    (row,) = db.scan(
-        sql(
-            "SELECT starts::text AS starts, ends::text AS ends, ends < starts AS short FROM (SELECT"
-            " COALESCE({starts}, ({first}::{kind} + {horizon})::{kind}) AS starts,"
-            " COALESCE({ends}, CASE WHEN {whole} THEN pg_catalog.date_trunc('day', {last}::{kind} - {horizon})"
-            " ELSE {last}::{kind} - {horizon} END::{kind}) AS ends) AS q",
-            starts=starts,
-            ends=ends,
-            first=literal(found["first"]),
-            last=literal(found["last"]),
-            horizon=horizon,
-            whole=whole,
-            kind=kind,
-        )
-    )
-    if row["short"]:
-        raise BadData(
-            f"no cut-off time has a complete target: the first one would be {row['starts']}, and the last one"
-            f" {row['ends']}.",
-            detail=f"The events of '{link.event.text}' are from {found['first']} to {found['last']}. By default the"
-            " first cut-off time is one horizon after the first event, and the last one is one horizon before the"
-            " last event.",
-            hint=f"Choose a horizon shorter than {task.intervals.horizon}, or other starts and ends.",
-        )
-    return Bounds(row["starts"], row["ends"], forwards=given.starts is not None)
-
-
-def _moment(db: Database, text: str | None, argument: str, kind: Sql) -> Sql:
-    """A time that the user gives, as a constant; SQL's NULL without one."""
-    if text is None:
-        return sql("NULL::{kind}", kind=kind)
-    try:
-        with db.savepoint():
-            found = db.value(
-                sql("SELECT CASE WHEN pg_catalog.isfinite($1::{kind}) THEN $1::{kind}::text END", kind=kind),
-                ("text",),
-                text,
-            )
-    except db.plpy.SPIError as error:
-        if not error.sqlstate.startswith("22"):
-            raise
-        found = None
-    if found is None:
-        raise InvalidArgument(f"{argument}: {_shown(text)} is no time.", hint="For instance '2025-01-01'.")
-    return sql("{found}::{kind}", found=literal(found), kind=kind)
-
-
-def _cut_offs(db: Database, task: LabelTask, bounds: Bounds) -> list[CutOff]:
-    """The cut-off times in their order."""
-    kind, intervals = task.time.cast, task.intervals
-    every = sql("n * {every}::pg_catalog.interval", every=literal(intervals.every))
-    starts, ends = (sql("{text}::{kind}", text=literal(text), kind=kind) for text in (bounds.starts, bounds.ends))
-    if bounds.forwards:
-        following, more = (
-            sql("({starts} + {every})::{kind}", starts=starts, every=every, kind=kind),
-            sql("m <= {e}", e=ends),
-        )
-    else:
-        following, more = (
-            sql("({ends} - {every})::{kind}", ends=ends, every=every, kind=kind),
-            sql("m >= {s}", s=starts),
-        )
-    rows = db.scan(
-        sql(
-            "WITH RECURSIVE c (n, m) AS (SELECT 0, {first} UNION ALL"
-            " SELECT n, m FROM (SELECT n, {following} AS m FROM (SELECT n + 1 AS n FROM c) AS b) AS d"
-            " WHERE {more} AND n <= {most})"
-            " SELECT m::text AS as_of, (m + {horizon})::{kind}::text AS until, (m - {active})::{kind}::text AS since,"
-            " (pg_catalog.date_part('epoch', m) * 1000000)::bigint AS at,"
-            " (pg_catalog.date_part('epoch', (m + {horizon})::{kind}) * 1000000)::bigint AS ends"
-            " FROM c ORDER BY m",
-            first=starts if bounds.forwards else ends,
-            following=following,
-            more=more,
-            most=tasks.MOST_CUT_OFFS,
-            horizon=sql("{text}::pg_catalog.interval", text=literal(intervals.horizon)),
-            active=sql("NULL::pg_catalog.interval")
-            if intervals.active is None
-            else sql("{text}::pg_catalog.interval", text=literal(intervals.active)),
-            kind=kind,
-        )
-    )
-    if len(rows) > tasks.MOST_CUT_OFFS:
-        raise InvalidArgument(
-            f"every is {_shown(intervals.every)}, which gives more than {tasks.MOST_CUT_OFFS:,} cut-off times from"
-            f" {bounds.starts} to {bounds.ends}.",
-            hint="Choose a longer interval, or a later starts.",
-        )
-    found = [CutOff(**row) for row in rows]
-    for before, after in zip(found, found[1:]):
-        if after.at <= before.at or after.ends <= before.ends:
-            raise InvalidArgument(f"every is {_shown(intervals.every)}; its parts must not have different signs.")
-    return found
 
 
 # -- the table ----------------------------------------------------------------------------------------------------
@@ -542,7 +328,7 @@ def _tell(db: Database, task: LabelTask, periods: Periods, possible: int, *, ref
     rows = sum(int(one["rows"]) for one in counts)
     if not rows:
         raise BadData(
-            f"the target {_shown(task.expression)} is NULL for all {possible:,} pairs of an entity and a cut-off time."
+            f"the target {shown(task.expression)} is NULL for all {possible:,} pairs of an entity and a cut-off time."
             if possible
             else f"no entity of '{link.entity.text}' is there at any cut-off time.",
             hint="A longer horizon or another target may have values." if possible else "Check entity_time and active.",
@@ -578,11 +364,12 @@ def _tell(db: Database, task: LabelTask, periods: Periods, possible: int, *, ref
         share = _share(rows - after - last, last, after)
     if task.entity_time is None:
         _mention_entity_time(db, link)
-    split = f", split_at => '{AS_OF}'{share}" if after else f", split_by => '{link.key[0].name}'"
+    split = f", split_at => '{AS_OF}'{share}" if after else f", split_by => {_text(written_list([link.key[0].name]))}"
+    models = Name(None, f"{output.table}_models")
     related = _related(db, task, refers=refers)
     db.notice(
         "next: "
-        f"SELECT cerebro.train({_text(str(output))}, {_text(f'{output.table}_models')}, target => '{TARGET}',"
+        f"SELECT cerebro.train({_text(str(output))}, {_text(str(models))}, target => '{TARGET}',"
         f" as_of => '{AS_OF}'{split}, related => {related});"
     )
     return rows
@@ -610,21 +397,20 @@ def _of_target(db: Database, task: LabelTask, rows: int) -> str:
             )
         )
         return f"the target has the mean {short(found['mean'])}, from {short(found['least'])} to {short(found['most'])}"
-    values = db.scan(
+    if column.type == "boolean":
+        (found,) = db.scan(sql("SELECT count(*) FILTER (WHERE {n}) AS rows FROM {table}", n=name, table=table))
+        return f"the target is true in {100 * int(found['rows']) / rows:.3g} % of them"
+    (found,) = db.scan(
         sql(
-            "SELECT v, count(*) AS rows FROM (SELECT {n}::text AS v FROM {table}) AS q"
-            " GROUP BY v ORDER BY count(*) DESC, v",
+            "SELECT v, count(*) AS rows, count(*) OVER () AS different FROM (SELECT {n}::text AS v FROM {table}) AS q"
+            " GROUP BY v ORDER BY count(*) DESC, v LIMIT 1",
             n=name,
             table=table,
         )
     )
-    if column.type == "boolean":
-        true = next((int(one["rows"]) for one in values if one["v"] == "true"), 0)
-        return f"the target is true in {100 * true / rows:.3g} % of them"
-    first = values[0]
     return (
-        f"the target has {counted(len(values), 'value')}; the most frequent one, {_shown(first['v'])}, is in"
-        f" {100 * int(first['rows']) / rows:.3g} % of them"
+        f"the target has {counted(int(found['different']), 'value')}; the most frequent one, {shown(found['v'])}, is in"
+        f" {100 * int(found['rows']) / rows:.3g} % of them"
     )
 
 

@@ -17,7 +17,7 @@ from tests.sql.docs.task_pages import Shown, earlier
 from tests.sql.lab import Lab
 from tests.sql.pages import blocks
 
-PAGES = ("predict", "see", "production")
+PAGES = ("predict", "production")
 BEFORE = ("cerebro.pack('people', 'people_packed',", "'income', target => 'income'", "'people_models', $$[")
 
 
@@ -73,11 +73,6 @@ def test_an_alias_moves(shown: Shown) -> None:
     ]  # fmt: skip
     (versions,) = shown.of("FROM cerebro.registered_versions")
     assert [(row[0], row[1], 1000 < row[4] < 2000) for row in versions] == [(1, "production", True)]
-
-
-def test_the_new_models_are_compared_with_the_old(shown: Shown) -> None:
-    (compared,) = shown.of("UNION ALL")
-    assert {row[0] for row in compared} == {"old", "new"}
 
 
 def test_models(lab: Lab, shown: Shown) -> None:

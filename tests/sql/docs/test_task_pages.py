@@ -1,4 +1,4 @@
-"""The examples of the pages about preparing and training, and of the page for experts, run as printed, on the tables of
+"""The examples of the pages about preparing and training, and of the pages for experts and about several tables, run as printed, on the tables of
 docs/prepare.md.
 
 tests/sql/docs/test_run_page.py has the page about runs; test_judging_pages.py and test_serving_pages.py have others.
@@ -10,7 +10,7 @@ import pytest
 
 from tests.sql.docs.task_pages import Shown
 
-PAGES = ("prepare", "train", "experts")
+PAGES = ("prepare", "train", "experts", "related")
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -31,7 +31,7 @@ def test_columns_become_what_the_page_says(shown: Shown) -> None:
 
 def test_runs_finish(shown: Shown) -> None:
     statuses = shown.statuses()
-    assert len(statuses) == 12 and set(statuses.values()) == {"finished"}
+    assert len(statuses) == 14 and set(statuses.values()) == {"finished"}
 
 
 def test_a_search_stops_models(shown: Shown) -> None:

@@ -145,6 +145,33 @@ def test_cut_off_times_that_are_given(shop: Lab) -> None:
     assert made(shop, "once") == sorted(expected(shop, len, 30, [date(2025, 5, 31)]))
 
 
+def test_targets_that_may_be_incomplete_are_told(shop: Lab) -> None:
+    shop.told()
+    call = "SELECT make_task('customers', 'orders', 'count(*)', '{}', '30 days', '30 days', ends => {})"
+    shop(call.format("complete", f"({LAST} - 30)::text"))
+    assert "incomplete" not in " ".join(shop.told())
+    shop(call.format("late", f"({LAST} + 15)::text"))
+    assert "the horizons of 2 cut-off times end after the last event" in " ".join(shop.told())
+
+
+def test_names_that_need_quotes(shop: Lab) -> None:
+    shop('CREATE TABLE "My Clients" ("Client ""Id""" integer PRIMARY KEY)')
+    shop('INSERT INTO "My Clients" SELECT i FROM generate_series(1, 9) i')
+    shop('CREATE TABLE "Their Calls" AS SELECT 1 + i % 9 AS who, date \'2025-01-01\' + i AS "On" FROM'
+         " generate_series(1, 200) i")  # fmt: skip
+    shop.told()
+    shop("""SELECT make_task('"My Clients"', '"Their Calls"', 'count("Their Calls"."On")', '"A Task"', '20 days',"""
+         """ '90 days', on_columns => 'who')""")  # fmt: skip
+    call = " ".join(shop.told()).split("next: SELECT cerebro.train(")[1]
+    assert call.startswith(f"""'{shop.schema}."A Task"', '"A Task_models"', target => 'target', as_of => 'as_of'""")
+    assert '"on": {"Client \\"Id\\"": "who"}' in call
+    shop("""SELECT make_task('"My Clients"', '"Their Calls"', 'count(*)', '"One Time"', '95 days', '90 days',"""
+         """ on_columns => 'who')""")  # fmt: skip
+    call = " ".join(shop.told()).split("next: SELECT cerebro.train(")[1]
+    split = call[call.index("split_by") : call.index(", related")]
+    shop(f"""SELECT pack('"One Time"', 'packed_once', 'target', {split})""")
+
+
 def test_an_entity_has_rows_from_its_time_on(shop: Lab) -> None:
     shop.told()
     shop("SELECT make_task('customers', 'orders', 'count(*)', 'always', '60 days', '60 days')")

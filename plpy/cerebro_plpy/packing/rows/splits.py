@@ -86,16 +86,25 @@ class Split:
         return int(min(max(int(self.share * STEPS), found["low"] + 1), found["high"]))
 
     def _moment(self, db: Database, source: Relation, column: Column) -> str:
-        """The rows after it are for validation.  Rows of the same moment stay together."""
+        """The rows after it are for validation.  Rows of the same moment stay together.
+
+        If the last moment has more rows than the share, its rows alone are for validation.
+        """
         name = column.array(identifier(column.name))
         (found,) = db.scan(
             sql(
-                "SELECT percentile_disc({share}) WITHIN GROUP (ORDER BY {name})::text AS moment FROM {rows} AS s",
+                "SELECT CASE WHEN p.moment < p.last THEN p.moment ELSE"
+                " (SELECT percentile_disc(1) WITHIN GROUP (ORDER BY {name}) FROM {rows} AS s WHERE {name} < p.last)"
+                " END::text AS moment, p.last::text AS last FROM"
+                " (SELECT percentile_disc({share}) WITHIN GROUP (ORDER BY {name}) AS moment,"
+                "  percentile_disc(1) WITHIN GROUP (ORDER BY {name}) AS last FROM {rows} AS s) p",
                 share=1 - self.share,
                 name=name,
                 rows=source.rows,
             )
         )
+        if found["moment"] is None and found["last"] is not None:
+            return str(found["last"])  # the only moment; whoever divides the rows says that none is left
         if found["moment"] is None:
             raise BadData(f"the column '{column.name}' of split_at is NULL in all rows.", hint="Choose another column.")
         return str(found["moment"])
