@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from cerebro_db.core.architecture import building, keras_json, neighbourhoods, trees
+from cerebro_db.core.architecture import building, keras_json, trees
 from cerebro_db.core.architecture.precision import computed_in
+from cerebro_db.core.architecture.related import neighbourhoods
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.packing.layout import Layout, Variable
 from cerebro_db.core.packing.windows import Windows

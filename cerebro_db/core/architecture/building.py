@@ -15,10 +15,11 @@ from ..packing.distributions import KNOTS
 from ..packing.features import NumberFeature
 from ..packing.layout import Layout, Variable
 from ..packing.preparation import PACK_AGAIN, Measured
-from . import beginnings, bodies, neighbourhoods, related_inputs, trees
+from ..parameters.kind_parameters import Amount, Parameter
+from . import beginnings, bodies, trees
 from .graph import ZEROS, Graph
-from .kind_parameters import Amount, Parameter
-from .related_inputs import Inputs, Neighbourhood, Read
+from .related import neighbourhoods, related_inputs
+from .related.related_inputs import Inputs, Neighbourhood, Read
 
 Json = dict[str, Any]
 

@@ -237,7 +237,7 @@ def _read(db: Database, origin: Origin, table: Table, left: set[str], wanted: Wa
     """
     columns = table.columns
     if wanted.columns is not None:
-        names = split_list(wanted.columns, f"related: {path}: columns")
+        names = split_list(wanted.columns, f"related: {path}: columns") if wanted.columns.strip() else []
         for name in names:
             if name not in columns:
                 raise UndefinedColumn(

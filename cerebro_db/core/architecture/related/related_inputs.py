@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..errors import BadData, InvalidArgument
-from ..packing.layout import Layout, Variable
-from ..packing.preparation import ByColumn
-from ..packing.related import Latest
-from ..records import dataclass, field
-from .kind_parameters import Words
+from ...errors import BadData, InvalidArgument
+from ...packing.layout import Layout, Variable
+from ...packing.preparation import ByColumn
+from ...packing.related import Latest
+from ...parameters.kind_parameters import Keyword
+from ...records import dataclass, field
 
 Json = dict[str, Any]
 Inputs = Sequence[tuple[Variable, str]]
@@ -24,7 +24,7 @@ Places = list[tuple[int, int]]  # from, and to but not with, along the last dime
 
 RELATED, ENCODER = "related", "encoder"
 BOTH, AGGREGATES, NEIGHBOURHOODS, NONE = "both", "aggregates", "neighbourhoods", "none"
-OF_RELATED = Words(BOTH, (BOTH, AGGREGATES, NEIGHBOURHOODS, NONE))
+OF_RELATED = Keyword(BOTH, (BOTH, AGGREGATES, NEIGHBOURHOODS, NONE))
 
 
 @dataclass(frozen=True)
