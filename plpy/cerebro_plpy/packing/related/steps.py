@@ -101,7 +101,10 @@ def _named(db: Database, origin: Origin, steps: Mapping[str, WantedStep]) -> lis
         key, on, many = _way(db, path, wanted, before, table)
         time = _time(path, wanted, table.columns, origin.as_of) if many or origin.as_of is not None else None
         read = _read(db, origin, table, {name for _, name in on} | {time or ""}, wanted, path)
-        found[path] = Reached(path, relation, table.columns, on, many, time, read, wanted, key)
+        found[path] = Reached(
+            path=path, relation=relation, columns=table.columns, on=on, many=many, time=time, read=read, wanted=wanted,
+            key=key,
+        )  # fmt: skip
     return list(found.values())
 
 
@@ -333,7 +336,7 @@ def _reached(db: Database, origin: Origin, path: str, key: ForeignKey, many: boo
     time = times[0] if len(times) == 1 and (many or origin.as_of is not None) else None
     left = {name for _, name in on} | {time or ""}
     read = _read(db, origin, Table(relation, columns), left, WantedStep(), path)
-    return Reached(path, relation, columns, on, many, time, read, WantedStep(), key)
+    return Reached(path=path, relation=relation, columns=columns, on=on, many=many, time=time, read=read, key=key)
 
 
 def _labelled(db: Database, relation: Relation) -> list[tuple[str, ForeignKey, bool]]:
