@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from psycopg2 import Error
+from psycopg2 import Error, errors
 
 from tests.sql.lab import Json, Lab
 from tests.sql.packing.test_append import read
@@ -332,3 +333,19 @@ def test_a_dry_run_tells_the_plan_and_makes_no_table(shop: Lab) -> None:
     assert "related: customers.orders is" in told and "where id = customer, before seen by at, about" in told
     assert re.search(r"related: about [0-9]+ s to read it", told)
     assert shop("SELECT oid FROM pg_class WHERE relkind = 'r' ORDER BY 1") == tables
+
+
+def test_a_long_read_ends_with_a_cancel(shop: Lab) -> None:
+    shop(
+        "CREATE VIEW endless AS SELECT 1 + (i % 400)::integer AS customer, i % 7 AS x"
+        " FROM generate_series(1, 10000000000) i"
+    )
+    shop("SET statement_timeout = '2s'")
+    begun = time.monotonic()
+    try:
+        with pytest.raises(errors.QueryCanceled):
+            packed(shop, {"endless": {"on": {"id": "customer"}}}, "customers", "age", as_of=None)
+    finally:
+        shop("RESET statement_timeout; DROP VIEW endless")
+    assert time.monotonic() - begun < 30
+    assert not shop("SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE 'rows_%%'")
