@@ -285,3 +285,8 @@ def test_the_chosen_model_is_trained_on_all_rows(shop: Lab) -> None:
     told = shop.told()
     assert any("predictions take it" in line for line in told), told
     assert len(shop(f"SELECT * FROM predict('refitted', '{ROWS}')")) == 40
+
+
+def test_a_function_of_madlib_refuses(shop: Lab) -> None:
+    told = refused(shop, "SELECT madlib.madlib_keras_predict('m', 'churn', 'customer', 'seen', 'made', mst_key => 1)")
+    assert "the model reads related tables" in told and "cerebro.predict() reads them" in told
