@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from cerebro_db.core.errors import BadData, WrongState
 from cerebro_db.core.packing.layout import Layout
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.sql import Sql, sql, text_of
+from cerebro_db.core.sql import Sql, shown, sql
 
 from .. import platform
 from ..database import relations
@@ -189,4 +189,4 @@ def few(db: Database, source: Relation, reading: Reading) -> Cursor | PlanCursor
         if statement is None or not platform.of(db).runs_functions_in_session:
             return db.cursor(reading.query(source))
         reading.plan = db.kept_plan(statement, ("text",))
-    return db.cursor_of_plan(reading.plan, text_of(reading.passed(source.rows)))
+    return db.cursor_of_plan(reading.plan, shown(reading.passed(source.rows)))

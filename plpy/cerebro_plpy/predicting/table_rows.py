@@ -118,6 +118,10 @@ def id_column(text: str, present: dict[str, Column], test: Relation) -> Column:
 def inputs_of(
     db: Database, trained: Layout, named: str | None, present: dict[str, Column], test: Relation
 ) -> list[SourceVariable]:
+    if trained.related is not None:
+        raise Unsupported(
+            "the model reads related tables, which this function does not.", hint="cerebro.predict() reads them."
+        )
     if inputs_by_name.matches(trained):
         inputs_by_name.require_all(trained, named, "independent_varname")
         return inputs_by_name.found(trained, present, f"'{test.text}'")

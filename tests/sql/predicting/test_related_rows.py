@@ -11,7 +11,7 @@ import pytest
 
 from tests.sql.lab import Lab, eventually, run
 from tests.sql.packing.test_append import read
-from tests.sql.packing.test_related import SHOP, STEPS
+from tests.sql.packing.test_related import SHOP, STEPS, layout
 
 MLP = '[{"architecture": "mlp", "units": 8}]'
 TABLES = {path: path.rpartition(".")[2] for path in STEPS}
@@ -49,8 +49,9 @@ def test_one_row_and_many_have_the_same_bits(shop: Lab) -> None:
         shop("INSERT INTO single SELECT * FROM d; DROP TABLE d")
     assert shop.value("SELECT count(*) FROM single") == 40
     assert shop.value("SELECT count(*) FROM (TABLE single EXCEPT TABLE derived) d") == 0
-    alone = [row for customer, seen in shop("SELECT customer, seen FROM churn ORDER BY 1, 2 LIMIT 9")
-             for row in predicted(shop, f"SELECT * FROM churn WHERE customer = {customer} AND seen = '{seen}'")]  # fmt: skip
+    alone = []
+    for customer, seen in shop("SELECT customer, seen FROM churn ORDER BY 1, 2 LIMIT 9"):
+        alone += predicted(shop, f"SELECT * FROM churn WHERE customer = {customer} AND seen = '{seen}'")
     together = predicted(shop, "SELECT * FROM churn ORDER BY customer, seen LIMIT 9")
     assert [one[1] for one in alone] == [one[1] for one in together]
     # A network rounds otherwise for one row than for several.
@@ -102,8 +103,8 @@ def test_a_query_without_a_time_is_predicted_as_of_now(shop: Lab) -> None:
 def test_few_rows_and_many_are_read_alike(shop: Lab) -> None:
     """The statement for few rows is planned once, and has their query as its parameter."""
     shop(
-        "CREATE DOMAIN number AS integer; CREATE FUNCTION many(most integer) RETURNS SETOF churn LANGUAGE plpgsql ROWS 1000"
-        " AS $$ BEGIN RETURN QUERY SELECT * FROM churn ORDER BY customer, seen LIMIT most; END $$"
+        "CREATE DOMAIN number AS integer; CREATE FUNCTION many(most integer) RETURNS SETOF churn LANGUAGE plpgsql"
+        " ROWS 1000 AS $$ BEGIN RETURN QUERY SELECT * FROM churn ORDER BY customer, seen LIMIT most; END $$"
     )
     for rows in (1, 7, 40):
         few = f"SELECT * FROM churn ORDER BY customer, seen LIMIT {rows}"
@@ -123,14 +124,18 @@ def test_another_session_gets_the_predictor(shop: Lab) -> None:
         pytest.skip("on Greenplum trainers end with their sessions")
     ask = "SELECT key_value, class, probability FROM predict('m', %s)"
     imported = "DO LANGUAGE plpython3u $$import sys; assert 'cerebro_plpy.predicting.streaming' not in sys.modules$$"
+    shop.told()
+    # A row of which there is nothing to tell: else the call goes on with all imports.
+    usual = (f"SELECT * FROM churn WHERE customer = {one} AND seen = '2023-10-01 00:00Z'" for one in range(1, 400))
+    row = next(row for row in usual if predicted(shop, row) and not shop.told())
     with contextlib.closing(shop.connect()) as session:
-        expected = run(session, ask, ROWS)
-    assert expected == predicted(shop, ROWS)
+        expected = run(session, ask, row)
+    assert expected == predicted(shop, row)
 
     def alone() -> bool:
         """Whether a new session answers without the imports of the first one."""
         with contextlib.closing(shop.connect()) as session:
-            assert [run(session, ask, ROWS) for _ in range(7)] == [expected] * 7
+            assert [run(session, ask, row) for _ in range(7)] == [expected] * 7
             try:
                 run(session, imported)
             except psycopg2.Error:
@@ -138,7 +143,7 @@ def test_another_session_gets_the_predictor(shop: Lab) -> None:
             # A table that has changed is noticed: the call goes on with all imports, and its error.
             shop("ALTER TABLE orders RENAME COLUMN amount TO total")
             with pytest.raises(psycopg2.Error, match="does not have the column amount"):
-                run(session, ask, ROWS)
+                run(session, ask, row)
             shop("ALTER TABLE orders RENAME COLUMN total TO amount")
             return True
 
@@ -171,6 +176,30 @@ def test_a_table_that_has_changed_since_the_last_call(shop: Lab) -> None:
     assert "is text now" in refused(shop, f"SELECT * FROM predict('m', '{ROWS}')")
     shop("ROLLBACK")
     assert predicted(shop, ROWS) == before
+
+
+def test_a_plan_that_somebody_has_written(shop: Lab) -> None:
+    """What a summary says is a stranger's word: each error says what is wrong."""
+    for ending in ("", "_info", "_summary"):
+        shop(f"CREATE TABLE written{ending} AS SELECT * FROM m{ending}")
+    call = f"SELECT * FROM predict('written', '{ROWS}', related => %s)"
+    assert len(shop(call, json.dumps(TABLES))) == 40
+    steps = layout(shop, "m")["related"]["steps"]
+    place = next(i for i, step in enumerate(steps) if step["path"] == "customers.orders")
+    for entry, value, error in (
+        ("time", "nothing", "does not have the column nothing"),
+        ("on", [["id", "nothing"]], "does not have the column nothing"),
+        ("on", [["nothing", "customer"]], "does not have the column nothing"),
+        ("columns", [{"name": "amount", "type": "date"}], "reads a column that no step has"),
+        ("time", "amount", "is double precision"),
+        ("many", 3, "many"),
+    ):
+        path = f"{{related,steps,{place},{entry}}}"
+        shop("BEGIN")
+        shop("UPDATE written_summary SET layout = jsonb_set(layout, %s, %s)", path, json.dumps(value))
+        assert error in refused(shop, call, json.dumps(TABLES))
+        shop("ROLLBACK")
+    shop("DROP TABLE written, written_info, written_summary")
 
 
 def test_tables_of_the_call(shop: Lab) -> None:
@@ -256,3 +285,8 @@ def test_the_chosen_model_is_trained_on_all_rows(shop: Lab) -> None:
     told = shop.told()
     assert any("predictions take it" in line for line in told), told
     assert len(shop(f"SELECT * FROM predict('refitted', '{ROWS}')")) == 40
+
+
+def test_a_function_of_madlib_refuses(shop: Lab) -> None:
+    told = refused(shop, "SELECT madlib.madlib_keras_predict('m', 'churn', 'customer', 'seen', 'made', mst_key => 1)")
+    assert "the model reads related tables" in told and "cerebro.predict() reads them" in told

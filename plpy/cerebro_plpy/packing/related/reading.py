@@ -52,13 +52,22 @@ def opened(db: Database, plan: Related, tables: Mapping[str, Relation], model: s
     """The tables of a plan, which the caller has chosen; an error unless they have its columns."""
     listed = relations.columns_of(db, *(tables[step.path] for step in plan.steps))
     for step, present in zip(plan.steps, listed):
-        _require_columns(step, tables[step.path], present, model)
-        relations.require_readable(db, tables[step.path], [present[one.name] for one in step.columns])
+        names = _needed(plan, step)
+        _require_columns(step, names, tables[step.path], present, model)
+        relations.require_readable(db, tables[step.path], [present[name] for name in names])
     return OpenedTables(dict(tables), {step.path: present for step, present in zip(plan.steps, listed)})
 
 
-def _require_columns(step: Step, table: Relation, present: Mapping[str, Column], model: str) -> None:
-    missing = [one.name for one in step.columns if one.name not in present]
+def _needed(plan: Related, step: Step) -> list[str]:
+    """The columns of a step's table that are read, as values, times, or keys of this step and of those after it."""
+    keys = [name for _, name in step.on]
+    keys += [before for one in plan.steps if one.parent == step.path for before, _ in one.on]
+    time = [] if step.time is None else [step.time]
+    return list(dict.fromkeys([*(one.name for one in step.columns), *keys, *time]))
+
+
+def _require_columns(step: Step, names: list[str], table: Relation, present: Mapping[str, Column], model: str) -> None:
+    missing = [name for name in names if name not in present]
     if missing:
         raise BadData(
             f"related: {step.path}: {table.text} does not have the column{'s' if len(missing) > 1 else ''}"
