@@ -68,8 +68,8 @@ def architecture(kind: str, layout: Layout, parameters: Json | None, where: str)
     read = related_inputs.read(layout, named[: len(layout.inputs)], chosen, where)
     graph = Graph(set(named), bool(chosen.get("group_statistics")), read.parts)
     outputs = list(zip(layout.outputs, named[len(layout.inputs) :]))
-    for variable, name in read.unread:
-        graph.input(name, variable.shape, "float32")
+    for variable, name, dtype in read.unread:
+        graph.input(name, variable.shape, dtype)
     if kind == trees.KIND:
         trees.require_fitting([one for one, _ in read.plain], layout.outputs, chosen, read.windowed, where)
         scores = trees.body(graph, read.plain, layout.outputs, chosen)
