@@ -91,6 +91,19 @@ def some_rows(
     )
 
 
+def rows_read(plan: Related, examples: Examples, tables: OpenedTables, path: str) -> Sql:
+    """How many rows all examples have at the end of a path, whatever their times: each counts once for each example."""
+    derivation = _Derivation(replace(plan, as_of=None), replace(examples, time=None, time_column=None), tables)
+    names = joined(", ", derivation.keys_of(path))
+    each = sql(
+        "(SELECT {names}, count(*) AS examples FROM ({base}) AS b GROUP BY {names})",
+        names=names,
+        base=derivation.base(),
+    )
+    rows = derivation.joined_rows(path, each, [sql("e.examples")])
+    return sql("SELECT COALESCE(sum(v0), 0)::bigint AS rows FROM ({rows}) r", rows=rows)
+
+
 def keys(plan: Related, examples: Examples, path: str) -> Sql:
     """The columns of ``some_rows`` that tell examples apart."""
     return joined(", ", _Derivation(plan, examples, OpenedTables({}, {})).keys_of(path))

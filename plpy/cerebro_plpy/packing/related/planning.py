@@ -50,6 +50,7 @@ from .steps import Origin, Reached
 EXAMPLES = 3000  # in the sample
 OF_EXAMPLE = 100  # rows of one example in the sample: some have a million
 MOST_AGGREGATES = 160  # of all paths together
+MOST_READ = 100_000_000  # related rows at the end of a path, each counted once for each example
 LENGTHS = (4, 8, 16, 32)  # of the latest rows
 USUAL_SHARE = 0.9  # of the examples have no more rows than that
 WINDOWS = {  # what an age is measured in -> how long a window may be, and its name
@@ -89,15 +90,18 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Decided:
-    """A plan, and by path how many rows an example of the sample has on average, up to OF_EXAMPLE of each."""
+    """A plan, and by path how many rows all examples read."""
 
     plan: Related
-    rows: dict[str, float]
+    rows: dict[str, int]
 
 
-def planned(db: Database, origin: Origin, examples: Examples, reached: Sequence[Reached], count: int) -> Decided:
-    """The plan, with the aggregates that matter most.  ``count``: of the examples, which are a sample."""
+def planned(db: Database, origin: Origin, examples: Examples, some: Examples, reached: Sequence[Reached]) -> Decided:
+    """The plan, with the aggregates that matter most.  ``some``: a sample of the examples."""
     bare = Related(tuple(one.step for one in reached), (), (), origin.as_of.name if origin.as_of else None)
+    read = {one.path: _rows_read(db, bare, examples, reached, one) for one in reached if one.many}
+    reached = _without_crowds(db, reached, read)
+    bare = replace(bare, steps=tuple(one.step for one in reached))
     many = {one.path for one in reached if any(step.many for step in bare.chain(one.path))}
     carried = [
         Carried(one.path, column.name, column_name(one.path, column.name))
@@ -106,12 +110,30 @@ def planned(db: Database, origin: Origin, examples: Examples, reached: Sequence[
         for column in one.read
     ]
     ends = [one for one in reached if one.many]
-    found, means = [], {}
+    found = []
     for one in ends:
-        sampled = _sampled(db, bare, examples, reached, one)
+        sampled = _sampled(db, bare, some, reached, one)
         found.append(_rows(one, sampled, bool(origin.as_of), MOST_AGGREGATES // len(ends)))
-        means[one.path] = sampled.rows / count
-    return Decided(replace(bare, carried=tuple(carried), rows=tuple(found)), means)
+    plan = replace(bare, carried=tuple(carried), rows=tuple(found))
+    return Decided(plan, {path: rows for path, rows in read.items() if path in many})
+
+
+def _rows_read(db: Database, bare: Related, examples: Examples, reached: Sequence[Reached], end: Reached) -> int:
+    (found,) = db.scan(deriving.rows_read(bare, examples, steps.opened(reached), end.path))
+    return int(found["rows"])
+
+
+def _without_crowds(db: Database, reached: Sequence[Reached], read: dict[str, int]) -> list[Reached]:
+    """The tables without those of which an example has so many rows that all examples together would read too many."""
+    left = [path for path, rows in read.items() if rows > MOST_READ]
+    for path in left:
+        if not any(path.startswith(f"{other}.") for other in left):
+            db.notice(
+                f"related: {path} is left out: the examples would read {read[path]:,} of its rows, and the limit is"
+                f" {MOST_READ:,}",
+                "Take fewer examples, or a view with the latest rows of the table.",
+            )
+    return [one for one in reached if not any(one.path == path or one.path.startswith(f"{path}.") for path in left)]
 
 
 def _sampled(db: Database, bare: Related, examples: Examples, reached: Sequence[Reached], end: Reached) -> Sampled:
