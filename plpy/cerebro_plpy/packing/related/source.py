@@ -23,7 +23,7 @@ from .. import checked_arguments
 from . import deriving, planning, steps
 from .deriving import OpenedTables
 from .planning import Decided
-from .steps import Origin
+from .steps import StepsOrigin
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def asked_for(db: Database, source: Relation, given: PackArguments) -> ReadBesid
             hint="The rows of a window would each need related rows. Name the table of the windows in related instead.",
         )
     as_of = _as_of(db, source, present, given.as_of)
-    origin = Origin(source, present, as_of, split_list(given.target, "target"))
+    origin = StepsOrigin(source, present, as_of, split_list(given.target, "target"))
     reached = steps.reached(db, origin, asked)
     if not reached:
         raise BadData(
