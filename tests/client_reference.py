@@ -38,8 +38,8 @@ METHODS = {
     "Steer": ["stop_model", "go_on", "clone_model", "add_configuration", "extend", "set_budget"],
     "Prepare": ["add_frame", "add_images", "make_task", "pack", "append"],
     "Architectures": ["add_architecture", "drop_architecture"],
-    "Use models": ["models", "predict", "predict_into", "evaluate", "drift", "calibrate", "drop_model", "model",
-        "export", "import_model",
+    "Use models": ["models", "predict", "predict_into", "related_rows", "evaluate", "drift", "calibrate", "drop_model",
+        "model", "export", "import_model",
     ],
     "Judge models": [
         "importance", "explain", "confusion_matrix", "class_metrics", "roc_curve", "precision_recall", "residuals",

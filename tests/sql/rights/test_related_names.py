@@ -215,7 +215,8 @@ def test_foreign_keys_of_strangers_lead_nowhere(place: tuple[Town, User, User]) 
         f" CREATE TABLE visits (id integer PRIMARY KEY, parent integer REFERENCES parents, pages integer);"
         " INSERT INTO visits SELECT i, 1 + i % 200, i % 9 FROM generate_series(1, 600) i;"
         f' GRANT USAGE ON SCHEMA "{bob.name}" TO PUBLIC')  # fmt: skip
-    mallory(f"CREATE TABLE children (id integer PRIMARY KEY, parent integer REFERENCES {bob.name}.parents, note integer);"
+    mallory("CREATE TABLE children (id integer PRIMARY KEY, parent integer"
+            f" REFERENCES {bob.name}.parents, note integer);"
             f" INSERT INTO children SELECT i, 1 + i % 200, i FROM generate_series(1, 400) i;"
             f" ALTER TABLE children ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON children USING (ring(id) > 0);"
             f" GRANT SELECT ON children TO PUBLIC")  # fmt: skip

@@ -157,7 +157,9 @@ class RelatedRows:
                 names.append(self.time.name)
             else:
                 known = sql("cerebro_internal._known_time({time}, {name})", time=time, name=literal(self.time.name))
-        examples = Examples(rows, columns, names, time, self.time, again, known)
+        examples = Examples(
+            rows=rows, columns=columns, names=names, time=time, time_column=self.time, again=again, known=known
+        )
         return deriving.query(self.plan, examples, self.tables)
 
     def rows_of(self, source: Relation) -> Relation:
