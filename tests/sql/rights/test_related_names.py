@@ -236,3 +236,28 @@ def test_a_predictor_remembers_what_its_creator_named(place: tuple[Town, User, U
     )
     assert f"{bob.name}" in body and "orders" in body
     assert bob("SELECT guess(id => 5) IS NOT NULL") == [True]
+
+
+def test_a_shared_version_reads_what_the_call_names(place: tuple[Town, User, User]) -> None:
+    _, mallory, bob = place
+    set_trap(mallory, FORMS["a view"])
+    name = f"model_of_{mallory.name}"
+    mallory("SELECT register(%s, 'm')", name)
+    mallory("SELECT share(%s, %s)", name, bob.name)
+    for level in LEVELS:
+        for call in ("predict", "predict_into", "evaluate", "importance", "mistakes"):
+            told = at_level(bob, level, CALLS[call].format(model=f"{name}@1", named=""))
+            assert told is not None and "has to name them" in told, (call, told)
+            assert at_level(bob, level, CALLS[call].format(model=f"{name}@1", named=named())) is None
+    assert rang(mallory) == 0
+    assert at_level(mallory, LEVELS[0], CALLS["predict"].format(model=f"{name}@1", named="")) is None
+
+
+def test_a_forgotten_run_has_chosen_nothing(place: tuple[Town, User, User]) -> None:
+    _, _, bob = place
+    fit(bob, "forgotten")
+    assert at_level(bob, LEVELS[0], CALLS["predict"].format(model="forgotten", named="")) is None
+    bob("SELECT forget(run) FROM forgotten_summary")
+    told = at_level(bob.another(), LEVELS[0], CALLS["predict"].format(model="forgotten", named=""))
+    assert told is not None and "its run was forgotten" in told
+    assert at_level(bob, LEVELS[0], CALLS["predict"].format(model="forgotten", named=named())) is None
