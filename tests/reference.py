@@ -350,7 +350,8 @@ def views_page(views: dict[str, tuple[str | None, list[tuple[str, str, str | Non
     lines = [
         *head("Views", "the COMMENTs in sql/api"),
         "People and BI tools read these views. Users see their own runs; members of `cerebro_monitor` see the runs of",
-        "all users. The schema `cerebro_bi` has them with columns of plain types only ([predict](../predict.md#a-bi-tool)).",
+        "all users. The schema `cerebro_bi` has them with columns of plain types only"
+        " ([predict](../predict.md#a-bi-tool)).",
     ]
     for topic, names in VIEWS.items():
         lines += ["", f"## {topic}"]

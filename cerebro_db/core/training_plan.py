@@ -10,7 +10,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from .architecture import beginnings, building, neighbourhoods, related_inputs, sources, trees
+from .architecture import beginnings, building, sources, trees
+from .architecture.related import neighbourhoods, related_inputs
 from .architecture.sources import Source
 from .errors import InvalidArgument
 from .packing.layout import Layout
@@ -298,10 +299,10 @@ def _of_related(layout: Layout, seconds: float | None, mlp: Source, when: Json, 
         when = {**when, related_inputs.RELATED: read}
     else:
         read = [one for one in (ways or related_inputs.BOTH,) if one in reading]
-    if read and neighbourhoods.ENCODER not in mlp.fixed:
+    if read and related_inputs.ENCODER not in mlp.fixed:
         few = seconds is not None and seconds < SECONDS_FOR_MANY_PROGRAMS
         tried = [neighbourhoods.OF_ENCODER.default] if few else [*ENCODERS]
-        found[neighbourhoods.ENCODER] = {"choice": tried, **_condition(when)}
+        found[related_inputs.ENCODER] = {"choice": tried, **_condition(when)}
     return found
 
 

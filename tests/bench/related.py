@@ -264,7 +264,7 @@ def _planted(database: Database, folder: Path, signal: str, rows: int) -> Json:
         "times": {"visits": "at", "examples": "at"},
         "foreign": [["shops", "region_id", "regions"], ["people", "shop_id", "shops"],
                     ["visits", "person_id", "people"], ["examples", "person_id", "people"]],
-        "target": "target", "as_of": "at", "classes": True, "approximate": None,
+        "target": "target", "as_of": "at", "classes": True,
         "held_out_from": str(lab.value("SELECT percentile_disc(0.7) WITHIN GROUP (ORDER BY at) FROM examples")),
         "related": {"people": {"unchanging": True}, "people.shops": {"unchanging": True},
                     "people.shops.regions": {"unchanging": True}, "people.visits": {"time": "at"}},
@@ -374,7 +374,7 @@ def _sampled(database: Database, customers: int, rows: int, say: Callable[[str],
             "times": {"orders": "ordered_at", "examples": "as_of"},
             "foreign": [["examples", "customer_id", "customers"], ["orders", "customer_id", "customers"],
                         ["items", "order_id", "orders"], ["items", "product_id", "products"]],
-            "target": "target", "as_of": "as_of", "classes": True, "approximate": None,
+            "target": "target", "as_of": "as_of", "classes": True,
         }  # fmt: skip
         (folder / "told.json").write_text(json.dumps(told))
         call([python, related.__file__, "features", str(folder)])

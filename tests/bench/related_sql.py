@@ -134,24 +134,21 @@ MANY = [
     f" FROM moments m, generate_series(1, 1 + floor(12 * {chance('m.person_id', 9)})::int) n",
     "ALTER TABLE visits ADD PRIMARY KEY (id)",
 ]
-# Six visits of each person: two of each kind, whose order alone says what the target is.  One person's are ten times as
-# far apart as another's, so that no window of days has the same places in the order for all.
+# Six visits of each person, two of each kind.  The second and the third newest one are a minute apart, one is of kind A
+# and one of kind B, and which of them came first is the target.  No window of days divides them, and the newest visit
+# is always of kind C.
 IN_ORDER = [
-    "CREATE TABLE drawn AS SELECT person_id, at,"
-    f" {chance('person_id', 10)} < 0.5 AS label, 1 + floor(3 * {chance('person_id', 11)})::int AS x,"
-    f" 1 + floor(2 * {chance('person_id', 12)})::int AS step, exp(ln(100) * {chance('person_id', 13)}) AS pace"
-    " FROM moments",
-    # The second and the third newest visit are of one kind (x, x), or of two (x, y).
-    "CREATE TABLE kinds AS SELECT d.*, CASE WHEN label THEN ARRAY[x, x] ELSE ARRAY[x, y] END AS two,"
-    " CASE WHEN label THEN ARRAY[y, y, z, z] ELSE ARRAY[x, y, z, z] END AS four"
-    " FROM (SELECT d.*, 1 + (x - 1 + step) % 3 AS y, 1 + (x - 1 + 3 - step) % 3 AS z FROM drawn d) d",
-    "CREATE TABLE visits AS SELECT row_number() OVER (ORDER BY k.person_id, n) AS id, k.person_id,"
-    f" k.at - pace * sum(0.5 + {chance('k.person_id * 100 + n', 14)}) OVER (PARTITION BY k.person_id ORDER BY n)"
-    " * interval '1 day' AS at, (ARRAY['A', 'B', 'C'])[CASE n WHEN 2 THEN two[1] WHEN 3 THEN two[2]"
-    " ELSE shuffled[CASE n WHEN 1 THEN 1 ELSE n - 2 END] END] AS kind,"
-    f" {chance('k.person_id * 100 + n', 15)}::double precision AS value"
-    " FROM kinds k, LATERAL (SELECT array_agg(four[i] ORDER BY"
-    f" {chance('k.person_id * 10 + i', 16)}) AS shuffled FROM generate_series(1, 4) i) f, generate_series(1, 6) n",
+    f"CREATE TABLE drawn AS SELECT person_id, at, {chance('person_id', 10)} < 0.5 AS label,"
+    f" exp(ln(100) * {chance('person_id', 11)}) AS pace FROM moments",
+    "CREATE TABLE visits AS SELECT row_number() OVER (ORDER BY d.person_id, n) AS id, d.person_id, d.at - sum("
+    f"CASE n WHEN 3 THEN 1 / 1440.0 ELSE pace * (0.5 + {chance('d.person_id * 100 + n', 12)}) END)"
+    " OVER (PARTITION BY d.person_id ORDER BY n) * interval '1 day' AS at, CASE n WHEN 1 THEN 'C'"
+    " WHEN 2 THEN CASE WHEN label THEN 'A' ELSE 'B' END WHEN 3 THEN CASE WHEN label THEN 'B' ELSE 'A' END"
+    " ELSE shuffled[n - 3] END AS kind,"
+    f" {chance('d.person_id * 100 + n', 13)}::double precision AS value"
+    " FROM drawn d, LATERAL (SELECT array_agg(kind ORDER BY"
+    f" {chance('d.person_id * 10 + i', 14)}) AS shuffled FROM unnest(ARRAY['A', 'B', 'C']) WITH ORDINALITY"
+    " AS u (kind, i)) f, generate_series(1, 6) n",
     "ALTER TABLE visits ADD PRIMARY KEY (id)",
 ]
 

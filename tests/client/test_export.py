@@ -567,7 +567,8 @@ def test_an_average_keeps_nan() -> None:
 def test_layers_that_the_scorer_does_not_compute(cerebro: Cerebro, tmp_path: Path) -> None:
     keras = pytest.importorskip("keras")
     for layer, why in (
-        (keras.layers.LSTM(4, return_state=True), "return_state and stateful"),
+        (keras.layers.LSTM(4, return_state=True), "return_state, stateful and zero_output_for_mask are not"),
+        (keras.layers.GRU(4, zero_output_for_mask=True), "return_state, stateful and zero_output_for_mask are not"),
         (keras.layers.Conv1D(4, 2, groups=2), "a convolution with groups"),
         (keras.layers.Bidirectional(keras.layers.LSTM(4)), "is a Bidirectional, which this scorer does not compute"),
     ):

@@ -13,13 +13,13 @@ from cerebro_db.core.packing.related import (
     Aggregate,
     Carried,
     Latest,
-    Measure,
-    Place,
-    Prepared,
+    ManyRows,
+    PreparedPlace,
     Related,
     RelatedColumn,
-    RelatedRows,
-    Step,
+    RelatedMeasure,
+    RelatedPlace,
+    RelatedStep,
 )
 from cerebro_db.core.sql_types import SqlType
 
@@ -32,14 +32,14 @@ ORDERS = Latest(
     PLACES,
     "orders.latest numbers",
     "orders.latest codes",
-    (Prepared("orders", "amount", NUMBER), Prepared("orders", "status", STATUS)),
+    (PreparedPlace("orders", "amount", NUMBER), PreparedPlace("orders", "status", STATUS)),
     age=NUMBER,
 )
-VISITS = Latest(4, "visits.latest numbers", None, (Prepared("visits", "seconds", NUMBER),))
+VISITS = Latest(4, "visits.latest numbers", None, (PreparedPlace("visits", "seconds", NUMBER),))
 RELATED = Related(
     (
-        Step("city", StoredName("shop.cities"), (("city_id", "id"),), False, (RelatedColumn("size", REAL),)),
-        Step(
+        RelatedStep("city", StoredName("shop.cities"), (("city_id", "id"),), False, (RelatedColumn("size", REAL),)),
+        RelatedStep(
             "orders",
             StoredName("shop.orders"),
             (("id", "customer_id"),),
@@ -47,21 +47,23 @@ RELATED = Related(
             (RelatedColumn("amount", REAL), RelatedColumn("status", TEXT)),
             "ordered_at",
         ),
-        Step("visits", StoredName("shop.visits"), (("id", "customer_id"),), True, (RelatedColumn("seconds", REAL),)),
+        RelatedStep(
+            "visits", StoredName("shop.visits"), (("id", "customer_id"),), True, (RelatedColumn("seconds", REAL),)
+        ),
     ),
     (Carried("city", "size", "city.size"),),
     (
-        RelatedRows(
+        ManyRows(
             "orders",
-            (Measure("orders", "amount", 0.0, 0.01),),
+            (RelatedMeasure("orders", "amount", 0.0, 0.01),),
             (
                 Aggregate("orders.count", "count"),
-                Aggregate("orders.amount sum", "sum", Place("orders", "amount")),
-                Aggregate("orders.status last", "last", Place("orders", "status")),
+                Aggregate("orders.amount sum", "sum", RelatedPlace("orders", "amount")),
+                Aggregate("orders.status last", "last", RelatedPlace("orders", "status")),
             ),
             ORDERS,
         ),
-        RelatedRows("visits", (), (Aggregate("visits.count", "count"),), VISITS),
+        ManyRows("visits", (), (Aggregate("visits.count", "count"),), VISITS),
     ),
     "observed_at",
 )

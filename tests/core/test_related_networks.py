@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from cerebro_db.core.architecture import building, keras_json, neighbourhoods, trees
+from cerebro_db.core.architecture import building, keras_json, trees
 from cerebro_db.core.architecture.precision import computed_in
+from cerebro_db.core.architecture.related import neighbourhoods
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.packing.layout import Layout, Variable
 from cerebro_db.core.packing.windows import Windows
@@ -47,6 +48,8 @@ def test_each_kind_reads_what_it_is_told(kind: str, related: str) -> None:
         return
     model = built(kind, related=related)
     assert [name for name, _, _ in model["config"]["input_layers"]] == shop.NAMES
+    inputs = [layers(model)[name]["config"]["dtype"] for name in shop.NAMES]
+    assert inputs == ["float32", "int32", "float32", "int32", "float32"], "as all members of an ensemble have them"
     near = related in ("both", "neighbourhoods") and kind != "trees"
     assert [bool(read_by(model, name)) for name in shop.NAMES[2:]] == [near] * 3
     assert layers(model)["numbers"]["config"]["batch_shape"] == [None, 5]

@@ -22,6 +22,7 @@ SERVER, MADLIB = "plpy/cerebro_plpy/", "plpy/cerebro_madlib/"
 FOR_PEOPLE = {
     "cerebro_db/core/names.py",
     "cerebro_db/core/packing/packed_summary.py",
+    SERVER + "packing/related/source.py",
     SERVER + "runs/begin/new_run.py",
     SERVER + "runs/record/own_runs.py",
 }

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from cerebro_db.core.architecture import building, keras_json
+from cerebro_db.core.architecture.ensembles import ensemble
 from cerebro_db.core.architecture.precision import computed_in
 from tests.core import shop
 from tests.core.test_building import IMAGE
@@ -121,6 +122,19 @@ def test_what_is_not_read_changes_nothing(related: str) -> None:
             related == "neighbourhoods" or at < 3
         ):
             assert (predicted(model, other) != before).any()
+
+
+def test_models_that_read_different_inputs_make_an_ensemble() -> None:
+    """Also trees beside networks."""
+    every = [("mlp", {"encoder": "gru"}), ("mlp", {"related": "aggregates"}), ("resnet", {"related": "none"}),
+             ("transformer", {"related": "neighbourhoods"}), ("trees", {"rounds": 2})]  # fmt: skip
+    members = [building.architecture(kind, shop.SHOP, parameters, "test") for kind, parameters in every]
+    whole = keras.Model.from_config(keras_json.architecture(json.dumps(ensemble(members)))["config"])
+    values = shop.customers(ROWS, 6)
+    each = [keras.Model.from_config(keras_json.architecture(json.dumps(one))["config"]) for one in members]
+    whole.set_weights([weight for model in each for weight in model.get_weights()])
+    mean = np.mean([predicted(model, values) for model in each], axis=0)
+    np.testing.assert_allclose(predicted(whole, values), mean, atol=1e-6)
 
 
 # -- planted signals -----------------------------------------------------------------------------------------

@@ -112,12 +112,14 @@ CASES = {
     "convolutions with batch normalization": (configuration(CNN), "digits"),
     "recurrent layers with a mask": (configuration(LSTM), "digits"),
     "a transformer": (configuration(transformer(), "AdamW", weight_decay=0.01), "words"),
+    "related rows, with masks of numbers": (configuration(c.of_related(encoder="mean")), "shop"),
 }
 
 
 def with_rows(trainer: Trainer) -> Trainer:
     trainer.data("digits", c.DIGITS, image=IMAGES, digit=DIGITS)
     trainer.data("words", c.SENTENCES, words=WORDS, mood=MOODS)
+    trainer.data("shop", c.SHOP, **c.made_up(ROWS, 3))
     return trainer
 
 

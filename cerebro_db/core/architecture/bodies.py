@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import neighbourhoods
 from .graph import Graph
+from .related import neighbourhoods
 
 Json = dict[str, Any]
 

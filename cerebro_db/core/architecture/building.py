@@ -15,10 +15,11 @@ from ..packing.distributions import KNOTS
 from ..packing.features import NumberFeature
 from ..packing.layout import Layout, Variable
 from ..packing.preparation import PACK_AGAIN, Measured
-from . import beginnings, bodies, neighbourhoods, related_inputs, trees
+from ..parameters.kind_parameters import Amount, Parameter
+from . import beginnings, bodies, trees
 from .graph import ZEROS, Graph
-from .kind_parameters import Amount, Parameter
-from .related_inputs import Inputs, Neighbourhood, Read
+from .related import neighbourhoods, related_inputs
+from .related.related_inputs import Inputs, Neighbourhood, Read
 
 Json = dict[str, Any]
 
@@ -67,8 +68,8 @@ def architecture(kind: str, layout: Layout, parameters: Json | None, where: str)
     read = related_inputs.read(layout, named[: len(layout.inputs)], chosen, where)
     graph = Graph(set(named), bool(chosen.get("group_statistics")), read.parts)
     outputs = list(zip(layout.outputs, named[len(layout.inputs) :]))
-    for variable, name in read.unread:
-        graph.input(name, variable.shape, "float32")
+    for variable, name, dtype in read.unread:
+        graph.input(name, variable.shape, dtype)
     if kind == trees.KIND:
         trees.require_fitting([one for one, _ in read.plain], layout.outputs, chosen, read.windowed, where)
         scores = trees.body(graph, read.plain, layout.outputs, chosen)

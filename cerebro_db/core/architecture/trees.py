@@ -16,8 +16,9 @@ from typing import Any
 
 from ..errors import BadData
 from ..packing.layout import Layout, Variable
-from . import beginnings, related_inputs
+from . import beginnings
 from .graph import ZEROS, Graph
+from .related import related_inputs
 
 Json = dict[str, Any]
 

@@ -64,7 +64,7 @@ class RelatedColumn:
 
 
 @dataclass(frozen=True)
-class Step:
+class RelatedStep:
     """How one related table is reached, and what is read of it."""
 
     path: Path
@@ -85,7 +85,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Place:
+class RelatedPlace:
     """A column, by the step that reads it."""
 
     path: Path
@@ -93,14 +93,14 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Carried(Place):
+class Carried(RelatedPlace):
     """A column of a row that an example refers to, and the name that it has beside the example's own."""
 
     name: Identifier
 
 
 @dataclass(frozen=True)
-class Measure(Place):
+class RelatedMeasure(RelatedPlace):
     """A number of related rows, counted in whole steps from an origin."""
 
     origin: Number
@@ -113,7 +113,7 @@ class Aggregate:
 
     name: Identifier
     kind: Annotated[str, OneOf(*KINDS)]
-    of: Optional[Place] = None  # None: of the rows
+    of: Optional[RelatedPlace] = None  # None: of the rows
     within: Optional[Annotated[float, Within(LEAST, LARGEST_NUMBER)]] = None  # days or units before; None: of all time
     value: Optional[Text] = None  # whose share
     as_text: bool = codec.omitted(False)  # of a last value: numbers that tell rows of other tables apart
@@ -128,7 +128,7 @@ class Aggregate:
 
 
 @dataclass(frozen=True)
-class Prepared(Place):
+class PreparedPlace(RelatedPlace):
     """A column of related rows, and what its values become in the arrays of the latest rows."""
 
     feature: Feature
@@ -148,15 +148,15 @@ class Latest:
     rows: Annotated[int, Within(1, MOST_LATEST)]
     numbers: Identifier
     codes: Optional[Identifier]  # None: no column is a category
-    prepared: Annotated[tuple[Prepared, ...], Within(0, MOST_OF_STEP)]
+    prepared: Annotated[tuple[PreparedPlace, ...], Within(0, MOST_OF_STEP)]
     age: Optional[NumberFeature] = None  # of the time that a row is before the example; None: rows have no time
 
     @property
-    def of_numbers(self) -> list[Prepared]:
+    def of_numbers(self) -> list[PreparedPlace]:
         return [one for one in self.prepared if not isinstance(one.feature, CategoryFeature)]
 
     @property
-    def of_codes(self) -> list[Prepared]:
+    def of_codes(self) -> list[PreparedPlace]:
         return [one for one in self.prepared if isinstance(one.feature, CategoryFeature)]
 
     @property
@@ -176,11 +176,11 @@ class Latest:
 
 
 @dataclass(frozen=True)
-class RelatedRows:
+class ManyRows:
     """What becomes of the rows at the end of a path with a step to many."""
 
     path: Path
-    measures: Annotated[tuple[Measure, ...], Within(0, MOST_OF_STEP)]
+    measures: Annotated[tuple[RelatedMeasure, ...], Within(0, MOST_OF_STEP)]
     aggregates: Annotated[tuple[Aggregate, ...], Within(0, MOST_OF_STEP)]
     latest: Optional[Latest] = None
 
@@ -195,9 +195,9 @@ class RelatedRows:
 class Related:
     """The related plan: all that a model reads of other tables."""
 
-    steps: Annotated[tuple[Step, ...], Within(1, MOST_STEPS)]
+    steps: Annotated[tuple[RelatedStep, ...], Within(1, MOST_STEPS)]
     carried: Annotated[tuple[Carried, ...], Within(0, MOST_OF_STEP)]
-    rows: Annotated[tuple[RelatedRows, ...], Within(0, MOST_STEPS)]
+    rows: Annotated[tuple[ManyRows, ...], Within(0, MOST_STEPS)]
     as_of: Optional[Identifier] = None  # the column with the time of an example; only rows before it are read
 
     @property
@@ -219,15 +219,15 @@ class Related:
         carried = {one.name: one.path for one in self.carried}
         return carried.get(name) or next((rows.path for rows in self.rows if name in rows.names), None)
 
-    def step(self, path: str) -> Step:
+    def step(self, path: str) -> RelatedStep:
         return next(step for step in self.steps if step.path == path)
 
-    def chain(self, path: str) -> list[Step]:
+    def chain(self, path: str) -> list[RelatedStep]:
         """The steps to the end of a path."""
         labels = labels_of(path)
         return [self.step(SEPARATOR.join(labels[: end + 1])) for end in range(len(labels))]
 
-    def inner(self, path: str) -> Iterator[Step]:
+    def inner(self, path: str) -> Iterator[RelatedStep]:
         """The steps from the rows at the end of a path to those that they refer to, each after the one before it."""
         for step in self.steps:
             if step.parent == path and not step.many:
@@ -256,7 +256,7 @@ class Related:
             if any((one.path, one.column) not in measured for one in numbers):
                 raise Misfit("lacks the measure of an aggregate", "rows")
 
-    def _places(self) -> Iterator[Place]:
+    def _places(self) -> Iterator[RelatedPlace]:
         yield from self.carried
         for rows in self.rows:
             yield from rows.measures

@@ -28,7 +28,7 @@ class WantedStep:
     on: Any = None  # a text, or an object
     time: Optional[Identifier] = None
     unchanging: bool = False
-    columns: Optional[Annotated[Text, Within(1, LONGEST_LIST)]] = None
+    columns: Optional[Annotated[Text, Within(0, LONGEST_LIST)]] = None  # empty: none, it only leads to other tables
     latest: Optional[Annotated[int, Within(0, MOST_LATEST)]] = None
 
     def require_agreement(self) -> None:

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from ..architecture.related_inputs import RELATED
+from ..architecture.related.related_inputs import RELATED
 from ..parameters.flat import ARCH_PARAMS
 from ..records import dataclass
 from .decision import NewConfiguration, NewModel

@@ -376,7 +376,8 @@ class _ShardFunctions:
 
         masks = [backend.get_keras_mask(tensor) for tensor in leaving]
         self.masked = [mask is not None for mask in masks]
-        return [*leaving, *(mask for mask in masks if mask is not None)]
+        # A mask that a layer was called with may be of numbers.
+        return [*leaving, *(backend.cast(mask, "bool") for mask in masks if mask is not None)]
 
     def _total(
         self, entering: list[Any], columns: list[Any], penalties: list[Any], training: bool

@@ -18,7 +18,7 @@ class ForeignKey:
     referred: tuple[str, ...]  # columns of the other table
 
     def pairs(self, *, many: bool) -> tuple[tuple[str, str], ...]:
-        """The columns of one of the tables, each with that of the other; ``many``: from the table that is referred to."""
+        """The columns of one table, each with that of the other; ``many``: from the table that is referred to."""
         return tuple(zip(self.referred, self.columns) if many else zip(self.columns, self.referred))
 
 

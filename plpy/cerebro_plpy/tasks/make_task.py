@@ -27,7 +27,7 @@ from .. import platform
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
-from ..database.relations import Column
+from ..database.relations import Column, Relation
 from . import cut_offs, links
 from .cut_offs import Intervals, Range, shown
 from .links import Link
@@ -366,7 +366,7 @@ def _tell(db: Database, task: LabelTask, periods: Periods, possible: int, *, ref
         _mention_entity_time(db, link)
     split = f", split_at => '{AS_OF}'{share}" if after else f", split_by => {_text(written_list([link.key[0].name]))}"
     models = Name(None, f"{output.table}_models")
-    related = _related(db, task, refers=refers)
+    related = _related(task, refers=refers)
     db.notice(
         "next: "
         f"SELECT cerebro.train({_text(str(output))}, {_text(str(models))}, target => '{TARGET}',"
@@ -423,21 +423,30 @@ def _mention_entity_time(db: Database, link: Link) -> None:
         )
 
 
-def _related(db: Database, task: LabelTask, *, refers: bool) -> str:
+def _related(task: LabelTask, *, refers: bool) -> str:
     """The argument ``related`` of the call that comes next."""
-    link = task.link
-    if refers and link.is_declared and len(links.times(link.event_columns)) == 1:
+    link, as_of = task.link, task.time.type
+    known = [one.type for one in links.times(link.entity_columns)]
+    if refers and link.is_declared and known == [as_of] and len(links.times(link.event_columns)) == 1:
         return "'auto'"
-    first, second = link.entity.table, link.event.table
-    here = {one.name: one.name for one in link.key}
-    there = {mine.name: theirs.name for _, mine, theirs in task.joined_by}
-    entry_of: dict[str, Any] = {"table": str(link.entity.name), "on": here}
-    if task.entity_time is not None:
-        entry_of["time"] = task.entity_time.name
-    else:
-        entry_of["columns"] = []  # unless they never change
-    events = {"table": str(link.event.name), "on": there, "time": task.time.name}
-    return _text(json.dumps({first: entry_of, f"{first}.{second}": events}, ensure_ascii=False))
+    first, second = _label(link.entity), _label(link.event)
+    entity: dict[str, Any] = {} if link.entity.text == first else {"table": str(link.entity.name)}
+    events: dict[str, Any] = {} if link.event.text == second else {"table": str(link.event.name)}
+    if not refers:
+        entity["on"] = {one.name: one.name for one in link.key}
+    if not link.is_declared:
+        events["on"] = {mine.name: theirs.name for _, mine, theirs in task.joined_by}
+    if task.entity_time is not None and task.entity_time.type == as_of:
+        entity["time"] = task.entity_time.name
+    else:  # nobody has said that its rows do not change, so no column is read
+        entity.update(unchanging=True, columns="")
+    events["time"] = task.time.name
+    return _text(json.dumps({first: entity, f"{first}.{second}": events}, ensure_ascii=False))
+
+
+def _label(table: Relation) -> str:
+    """What a path calls a table: its name, without the dots that separate the parts of a path."""
+    return table.table.replace(".", "_")
 
 
 def _text(value: str) -> str:

@@ -58,7 +58,11 @@ def late_arrivals(rows: int) -> tuple[Told, dict[str, pd.DataFrame]]:
     missing = sorted((set(all_flights.dest) | set(all_flights.origin)) - set(airports.faa))
     airports = pd.concat([airports, pd.DataFrame({"faa": missing, "name": missing})], ignore_index=True)
     all_flights.loc[~all_flights.weather_id.isin(weather.id), "weather_id"] = None
-    examples = all_flights[known].sample(min(rows, int(known.sum())), random_state=1).sort_values(["departs", "id"])
+    # All flights of some hours, because featuretools computes everything again for each cut-off time.
+    hour = departs.dt.floor("h")[known]
+    drawn = hour.drop_duplicates().sample(frac=1, random_state=1)
+    upto = hour.value_counts().loc[drawn].cumsum()
+    examples = all_flights[known & departs.dt.floor("h").isin(upto.index[upto <= rows])].sort_values(["departs", "id"])
     examples = examples.assign(late=examples.arr_delay >= 15)[
         ["id", "departs", "month", "day", "hour", "minute", "sched_arr_time", "carrier", "flight", "tailnum", "origin",
          "dest", "distance", "weather_id", "late"]
@@ -87,8 +91,8 @@ def late_arrivals(rows: int) -> tuple[Told, dict[str, pd.DataFrame]]:
             ["examples", "origin", "airports"], ["examples", "dest", "airports"], ["examples", "weather_id", "weather"],
         ],
         "target": "late", "as_of": "departs", "classes": True, "held_out_from": "2013-10-20",
-        "approximate": "1 day",  # featuretools would take hours with a cut-off time for each minute
-        "copies": {"dest": "airports"},  # featuretools cannot approximate with two ways to one table
+        # featuretools would take hours with a cut-off time for each minute, and all rows before it.
+        "round": "15min", "window": "30 days",
         "related": {
             "airlines": {"unchanging": True}, "planes": {"unchanging": True},
             "origins": {"table": "airports", "on": {"origin": "faa"}, "unchanging": True},
@@ -189,7 +193,6 @@ def baseball(target: str, rows: int) -> tuple[Told, dict[str, pd.DataFrame]]:
             *([name, "team_id", "teams"] for name in ("batting", "pitching")),
         ],
         "target": target, "as_of": "at", "classes": target != "hits_after", "held_out_from": "2010-01-01",
-        "approximate": None,
         "related": {
             "people": {"unchanging": True}, "teams": {"time": "ended"},
             **{f"people.{name}": {"time": times[name]} for name in children},
@@ -297,12 +300,8 @@ def entity_set(told: Told, tables: dict[str, pd.DataFrame]) -> Any:
         found.add_dataframe(
             dataframe_name=name, dataframe=table, index=told["keys"][name], time_index=told["times"].get(name)
         )
-    for column, name in told.get("copies", {}).items():
-        key = told["keys"][name]
-        found.add_dataframe(dataframe_name=f"{name}_of_{column}", dataframe=tables[name].copy(), index=key)
     for child, column, parent in told["foreign"]:
-        before = f"{parent}_of_{column}" if told.get("copies", {}).get(column) == parent else parent
-        found.add_relationship(before, told["keys"][parent], child, column)
+        found.add_relationship(parent, told["keys"][parent], child, column)
     return found
 
 
@@ -313,11 +312,13 @@ def deep_features(told: Told, tables: dict[str, pd.DataFrame]) -> tuple[pd.DataF
     key, as_of = told["keys"]["examples"], told["as_of"]
     entities = entity_set(told, tables)
     times = tables["examples"][[key, as_of]].rename(columns={as_of: "time"})
+    if told.get("round"):
+        times["time"] = times["time"].dt.floor(told["round"])
     begun = time.monotonic()
     matrix, _ = featuretools.dfs(
         entityset=entities, target_dataframe_name="examples", cutoff_time=times, max_depth=2,
         agg_primitives=["count", "sum", "mean", "std", "min", "max", "mode", "num_unique", "last", "time_since_last"],
-        trans_primitives=["month", "weekday", "hour"], approximate=told.get("approximate"),
+        trans_primitives=["month", "weekday", "hour"],         training_window=told.get("window"),
     )  # fmt: skip
     return matrix, time.monotonic() - begun
 

@@ -1,5 +1,5 @@
-"""The examples of the pages about preparing and training, and of the pages for experts and about several tables, run as printed, on the tables of
-docs/prepare.md.
+"""The examples of the pages about preparing and training, and of the pages for experts and about several tables, run as
+printed, on the tables of docs/prepare.md.
 
 tests/sql/docs/test_run_page.py has the page about runs; test_judging_pages.py and test_serving_pages.py have others.
 """

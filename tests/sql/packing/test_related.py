@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from psycopg2 import Error
+from psycopg2 import Error, errors
 
 from tests.sql.lab import Json, Lab
 from tests.sql.packing.test_append import read
@@ -329,6 +330,40 @@ def test_a_dry_run_tells_the_plan_and_makes_no_table(shop: Lab) -> None:
     shop.told()
     shop("SELECT train('churn', 'model', 'gone', dry_run => true, related => %s, as_of => 'seen')", json.dumps(STEPS))
     told = "\n".join(shop.told())
-    assert "related: customers.orders is" in told and "where id = customer, before seen by at, about" in told
+    assert (
+        "related: customers.orders is" in told
+        and "where id = customer, before seen by at; the examples read at most" in told
+    )
     assert re.search(r"related: about [0-9]+ s to read it", told)
     assert shop("SELECT oid FROM pg_class WHERE relkind = 'r' ORDER BY 1") == tables
+
+
+def test_a_long_read_ends_with_a_cancel(shop: Lab) -> None:
+    shop(
+        "CREATE VIEW endless AS SELECT 1 + (i % 400)::integer AS customer, i % 7 AS x"
+        " FROM generate_series(1, 10000000000) i"
+    )
+    shop("SET statement_timeout = '2s'")
+    begun = time.monotonic()
+    try:
+        with pytest.raises(errors.QueryCanceled):
+            packed(shop, {"endless": {"on": {"id": "customer"}}}, "customers", "age", as_of=None)
+    finally:
+        shop("RESET statement_timeout; DROP VIEW endless")
+    assert time.monotonic() - begun < 30
+    assert not shop("SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE 'rows_%%'")
+
+
+def test_rows_of_a_crowd_are_left_out(shop: Lab) -> None:
+    """Each of 12,000 flights would read all earlier ones of its airport."""
+    shop("""
+    CREATE TABLE ports (code text PRIMARY KEY, height integer);
+    INSERT INTO ports VALUES ('a', 1), ('b', 2);
+    CREATE TABLE flights AS SELECT i AS id, CASE WHEN i % 3 = 0 THEN 'b' ELSE 'a' END AS port, i % 7 AS delay,
+      timestamptz '2024-01-01 00:00Z' + i * interval '1 hour' AS at FROM generate_series(1, 18000) i;
+    ALTER TABLE flights ADD PRIMARY KEY (id), ADD FOREIGN KEY (port) REFERENCES ports;
+    """)
+    steps = {"ports": {"unchanging": True}, "ports.flights": {"time": "at", "columns": "delay"}}
+    told = packed(shop, steps, "flights", "delay", as_of="at")
+    assert [one for one in told if "ports.flights is left out" in one and "the limit is 100,000,000" in one]
+    assert [step["path"] for step in layout(shop)["related"]["steps"]] == ["ports"]

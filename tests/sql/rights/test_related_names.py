@@ -213,7 +213,7 @@ def test_foreign_keys_of_strangers_lead_nowhere(place: tuple[Town, User, User]) 
         f" GRANT REFERENCES ON parents TO PUBLIC;"
         f" INSERT INTO parents SELECT i, i % 50, i % 2 = 0 FROM generate_series(1, 200) i;"
         f" CREATE TABLE visits (id integer PRIMARY KEY, parent integer REFERENCES parents, pages integer);"
-        f" INSERT INTO visits SELECT i, 1 + i % 200, i % 9 FROM generate_series(1, 600) i;"
+        " INSERT INTO visits SELECT i, 1 + i % 200, i % 9 FROM generate_series(1, 600) i;"
         f' GRANT USAGE ON SCHEMA "{bob.name}" TO PUBLIC')  # fmt: skip
     mallory(f"CREATE TABLE children (id integer PRIMARY KEY, parent integer REFERENCES {bob.name}.parents, note integer);"
             f" INSERT INTO children SELECT i, 1 + i % 200, i FROM generate_series(1, 400) i;"

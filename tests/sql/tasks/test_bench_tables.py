@@ -57,9 +57,12 @@ def test_the_order_alone_has_the_signal(own: Lab) -> None:
     targets = dict(own("SELECT person_id, target FROM examples"))
     assert len(of_each) == ROWS and 0.4 < sum(targets.values()) / ROWS < 0.6
     assert {tuple(sorted(kinds)) for kinds in of_each.values()} == {tuple("AABBCC")}
-    right = sum((kinds[1] == kinds[2]) == targets[person] for person, kinds in of_each.items())
+    right = sum((kinds[1] == "A") == targets[person] for person, kinds in of_each.items())
     assert 0.93 < right / ROWS < 0.97
-    for place in (0, 5):  # neither the last nor the first kind says anything
+    assert {kinds[0] for kinds in of_each.values()} == {"C"} and {
+        kinds[1:3].count("B") for kinds in of_each.values()
+    } == {1}
+    for place in (3, 5):  # the others say nothing
         counts = Counter((kinds[place], targets[person]) for person, kinds in of_each.items())
         shares = [counts[kind, True] / (counts[kind, True] + counts[kind, False]) for kind in "ABC"]
         assert max(shares) - min(shares) < 0.12, shares

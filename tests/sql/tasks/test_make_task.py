@@ -134,6 +134,45 @@ def test_training_on_it_divides_by_time(shop: Lab) -> None:
     assert f"with {apart} rows for validation" in said
 
 
+NEXT = {
+    "all is declared": ("'customers', 'orders', 'count(*) = 0', '{}', '60 days', '30 days'", "'auto'"),
+    "the entity has no time": ("'plain', 'plain_orders', 'sum(amount)', '{}', '60 days', '30 days'",
+                               """'{"plain": {"unchanging": true, "columns": ""}, "plain.plain_orders": {"time":"""),
+    "nothing is declared": ("'half', 'orders', 'count(*)', '{}', '60 days', '30 days', key => 'customer'",
+                            """'{"half": {"on": {"customer": "customer"}, "unchanging": true, "columns": ""},"""
+                            """ "half.orders": {"on": {"customer": "customer"}, "time": "ordered"}}'"""),
+    "the entity has a time": ("'joining', 'orders', 'count(*)', '{}', '60 days', '30 days', key => 'customer',"
+                              " entity_time => 'joined'", '"time": "joined"}'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NEXT)
+def test_the_call_that_is_said_reads_the_events(shop: Lab, case: str) -> None:
+    if case == "the entity has no time":
+        shop("CREATE TABLE plain AS SELECT id FROM customers; ALTER TABLE plain ADD PRIMARY KEY (id)")
+        shop("CREATE TABLE plain_orders AS SELECT customer, ordered, amount FROM orders")
+        shop("ALTER TABLE plain_orders ADD FOREIGN KEY (customer) REFERENCES plain")
+    elif case == "nothing is declared":
+        shop("CREATE VIEW half AS SELECT id AS customer, name FROM customers WHERE id % 2 = 0")
+    elif case == "the entity has a time":
+        shop("CREATE VIEW joining AS SELECT id AS customer, joined, name FROM customers")
+    call, related = NEXT[case]
+    name = f"next_{list(NEXT).index(case)}"
+    shop.told()
+    shop(f"SELECT make_task({call.format(name)})")
+    said = " ".join(shop.told())
+    proposed = said[said.index("SELECT cerebro.train(") : said.index(");", said.index("SELECT cerebro.train("))]
+    assert related in proposed
+    shop(f"{proposed}, dry_run => true)")
+    told = " ".join(shop.told())
+    assert "orders" in told and "left out" not in told, told
+    more = proposed.partition("target => 'target', ")[2]
+    shop(f"SELECT pack('{name}', '{name}_packed', 'target', {more})")
+    columns = [column for (column,) in shop(f"SELECT column_name FROM prepared_columns('{name}_packed')")]
+    assert any("orders.count" in one for one in columns), columns
+    assert not [one for one in columns if one.endswith((".name", ".id", ".customer"))] or related == "'auto'", columns
+
+
 def test_cut_off_times_that_are_given(shop: Lab) -> None:
     call = "SELECT make_task('customers', 'orders', 'count(*)', '{}', '1 month', '1 month', validation => 0{})"
     shop(call.format("forwards", ", starts => '2025-01-31', ends => '2025-05-31'"))

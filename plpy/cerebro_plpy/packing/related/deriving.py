@@ -23,11 +23,11 @@ from cerebro_db.core.packing.related import (
     SINCE_FIRST,
     SINCE_LAST,
     Aggregate,
-    Measure,
-    Place,
+    ManyRows,
     Related,
-    RelatedRows,
-    Step,
+    RelatedMeasure,
+    RelatedPlace,
+    RelatedStep,
 )
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, literal, sql
@@ -47,7 +47,7 @@ class OpenedTables:
     relations: Mapping[str, Relation]
     columns: Mapping[str, dict[str, Column]]
 
-    def column(self, place: Place) -> Column:
+    def column(self, place: RelatedPlace) -> Column:
         return self.columns[place.path][place.column]
 
 
@@ -71,7 +71,7 @@ def query(plan: Related, examples: Examples, tables: OpenedTables) -> Sql:
 
 
 def some_rows(
-    plan: Related, examples: Examples, tables: OpenedTables, path: str, places: Sequence[Place], most: int
+    plan: Related, examples: Examples, tables: OpenedTables, path: str, places: Sequence[RelatedPlace], most: int
 ) -> Sql:
     """Of each example so many of the latest rows at the end of a path: the columns of ``places`` as v0, v1, …
 
@@ -91,6 +91,19 @@ def some_rows(
     )
 
 
+def rows_read(plan: Related, examples: Examples, tables: OpenedTables, path: str) -> Sql:
+    """How many rows all examples have at the end of a path, whatever their times: each counts once for each example."""
+    derivation = _Derivation(replace(plan, as_of=None), replace(examples, time=None, time_column=None), tables)
+    names = joined(", ", derivation.keys_of(path))
+    each = sql(
+        "(SELECT {names}, count(*) AS examples FROM ({base}) AS b GROUP BY {names})",
+        names=names,
+        base=derivation.base(),
+    )
+    rows = derivation.joined_rows(path, each, [sql("e.examples")])
+    return sql("SELECT COALESCE(sum(v0), 0)::bigint AS rows FROM ({rows}) r", rows=rows)
+
+
 def keys(plan: Related, examples: Examples, path: str) -> Sql:
     """The columns of ``some_rows`` that tell examples apart."""
     return joined(", ", _Derivation(plan, examples, OpenedTables({}, {})).keys_of(path))
@@ -100,7 +113,7 @@ def keys(plan: Related, examples: Examples, path: str) -> Sql:
 class _Part:
     """A subquery that gives examples some columns of a plan."""
 
-    rows: RelatedRows
+    rows: ManyRows
     names: list[str]
     made: Sql
 
@@ -160,7 +173,7 @@ class _Derivation:
             joins=joined("", [self._join(step, sql("s"), self.examples.time) for step in self.own_steps]),
         )
 
-    def _join(self, step: Step, first: Sql, time: Sql | None, *, inner: bool = False) -> Sql:
+    def _join(self, step: RelatedStep, first: Sql, time: Sql | None, *, inner: bool = False) -> Sql:
         """The join of one step; ``first``: the alias of what has no path."""
         before = first if not step.parent else self.aliases[step.parent]
         return sql(
@@ -171,7 +184,7 @@ class _Derivation:
             same=self._on(step, lambda name: sql("{before}.{name}", before=before, name=identifier(name)), time),
         )
 
-    def _on(self, step: Step, before: Callable[[str], Sql], time: Sql | None) -> Sql:
+    def _on(self, step: RelatedStep, before: Callable[[str], Sql], time: Sql | None) -> Sql:
         alias = self.aliases[step.path]
         conditions = [
             sql("{alias}.{column} = {before}", alias=alias, column=identifier(column), before=before(name))
@@ -181,7 +194,7 @@ class _Derivation:
             conditions.append(self._is_before(step, time))
         return joined(" AND ", conditions)
 
-    def _is_before(self, step: Step, time: Sql) -> Sql:
+    def _is_before(self, step: RelatedStep, time: Sql) -> Sql:
         assert step.time is not None and self.examples.time_column is not None
         column, other = self.tables.columns[step.path][step.time], self.examples.time_column
         value = sql("{alias}.{time}", alias=self.aliases[step.path], time=identifier(step.time))
@@ -189,7 +202,7 @@ class _Derivation:
             return sql("{value} < {time}", value=value, time=time)
         return sql("{value} < {time}", value=feature_sql.number(column, value), time=feature_sql.number(other, time))
 
-    def value(self, place: Place) -> Sql:
+    def value(self, place: RelatedPlace) -> Sql:
         """A column of a related row.  A date that is not before the example was not known then: it counts as NULL."""
         column = self.tables.column(place)
         value = sql("{alias}.{name}", alias=self.aliases[place.path], name=identifier(place.column))
@@ -262,7 +275,7 @@ class _Derivation:
             joins=joined("", joins),
         )
 
-    def _timed(self, path: str) -> Step | None:
+    def _timed(self, path: str) -> RelatedStep | None:
         """The last step of a path that has a time: it says how old a row is."""
         return next((step for step in reversed(self.plan.chain(path)) if step.many and step.time is not None), None)
 
@@ -279,7 +292,7 @@ class _Derivation:
         now = feature_sql.number(other, sql("e.{name}", name=TIME))
         return sql("({now}) - ({number})", now=now, number=feature_sql.number(column, value))
 
-    def _aggregated(self, one: RelatedRows, examples: Sql) -> Sql:
+    def _aggregated(self, one: ManyRows, examples: Sql) -> Sql:
         """One pass over the rows of a path: all aggregates but the last values."""
         wanted = _summed(one)
         measured = {(each.path, each.column): each for each in one.measures}
@@ -312,7 +325,7 @@ class _Derivation:
             rows=self.joined_rows(one.path, examples, list(values.values())),
         )
 
-    def _latest(self, one: RelatedRows, examples: Sql) -> Sql:
+    def _latest(self, one: ManyRows, examples: Sql) -> Sql:
         """The latest rows of a path, and the last values."""
         last, latest = _last(one), one.latest
         numbers, codes = self._arrays(one)
@@ -355,7 +368,7 @@ class _Derivation:
         value = self.value(each.of)
         return feature_sql.text(self.tables.column(each.of), value) if each.as_text else value
 
-    def _arrays(self, one: RelatedRows) -> tuple[Sql, Sql]:
+    def _arrays(self, one: ManyRows) -> tuple[Sql, Sql]:
         """The numbers and the codes of a row."""
         latest = one.latest
         if latest is None:
@@ -371,7 +384,7 @@ class _Derivation:
             sql("ARRAY[{codes}]::integer[]", codes=joined(", ", codes)),
         )
 
-    def _completed(self, one: RelatedRows, name: str, place: int) -> Sql:
+    def _completed(self, one: ManyRows, name: str, place: int) -> Sql:
         """A column of an example, also of one without related rows."""
         value = sql("a{place}.{name}", place=place, name=identifier(name))
         latest = one.latest
@@ -395,11 +408,11 @@ def _key(place: int) -> Sql:
     return sql("cerebro_key_{place}", place=place)
 
 
-def _summed(one: RelatedRows) -> list[Aggregate]:
+def _summed(one: ManyRows) -> list[Aggregate]:
     return [each for each in one.aggregates if each.kind != LAST]
 
 
-def _last(one: RelatedRows) -> list[Aggregate]:
+def _last(one: ManyRows) -> list[Aggregate]:
     return [each for each in one.aggregates if each.kind == LAST]
 
 
@@ -412,7 +425,7 @@ def _of_value(each: Aggregate) -> tuple[str, str, str]:
 # -- aggregates ----------------------------------------------------------------------------------------------
 
 
-def _steps(measure: Measure, column: Column, value: Sql) -> Sql:
+def _steps(measure: RelatedMeasure, column: Column, value: Sql) -> Sql:
     """A number in whole steps from the origin; NULL stays NULL, and so do NaN and infinity."""
     number = feature_sql.number(column, value)
     known = sql("{value} IS NOT NULL", value=value)
@@ -431,7 +444,7 @@ def _steps(measure: Measure, column: Column, value: Sql) -> Sql:
     )
 
 
-def _aggregate(each: Aggregate, value: Sql | None, measured: Mapping[tuple[str, str], Measure]) -> Sql:
+def _aggregate(each: Aggregate, value: Sql | None, measured: Mapping[tuple[str, str], RelatedMeasure]) -> Sql:
     chosen = sql("") if each.within is None else sql(" FILTER (WHERE age <= {within})", within=each.within)
     if each.kind == COUNT:
         return sql("(count(*){chosen})::double precision", chosen=chosen)
@@ -453,7 +466,7 @@ def _aggregate(each: Aggregate, value: Sql | None, measured: Mapping[tuple[str, 
     return _of_steps(each, measured[each.of.path, each.of.column], value, chosen)
 
 
-def _of_steps(each: Aggregate, measure: Measure, value: Sql, chosen: Sql) -> Sql:
+def _of_steps(each: Aggregate, measure: RelatedMeasure, value: Sql, chosen: Sql) -> Sql:
     """What sums of whole steps say of a number, in its own unit."""
     count = sql("count({value}){chosen}", value=value, chosen=chosen)
     total = sql("sum({value}){chosen}", value=value, chosen=chosen)

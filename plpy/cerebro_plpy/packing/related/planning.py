@@ -25,11 +25,11 @@ from cerebro_db.core.packing.related import (
     Aggregate,
     Carried,
     Latest,
-    Measure,
-    Place,
-    Prepared,
+    ManyRows,
+    PreparedPlace,
     Related,
-    RelatedRows,
+    RelatedMeasure,
+    RelatedPlace,
     column_name,
 )
 from cerebro_db.core.records import dataclass
@@ -45,11 +45,12 @@ from ..columns.statistics import Looked
 from ..rows import feature_sql
 from . import deriving, steps
 from .deriving import AGE, Examples
-from .steps import Origin, Reached
+from .steps import Reached, StepsOrigin
 
 EXAMPLES = 3000  # in the sample
 OF_EXAMPLE = 100  # rows of one example in the sample: some have a million
 MOST_AGGREGATES = 160  # of all paths together
+MOST_READ = 100_000_000  # related rows at the end of a path, each counted once for each example
 LENGTHS = (4, 8, 16, 32)  # of the latest rows
 USUAL_SHARE = 0.9  # of the examples have no more rows than that
 WINDOWS = {  # what an age is measured in -> how long a window may be, and its name
@@ -68,7 +69,7 @@ MOST_DIGITS = 4  # after the point
 class LookedAt:
     """A column of related rows, as the sample shows it."""
 
-    place: Place
+    place: RelatedPlace
     column: Column
     found: Found
     feature: NumberFeature | DateFeature | CategoryFeature
@@ -89,15 +90,20 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Decided:
-    """A plan, and by path how many rows an example of the sample has on average, up to OF_EXAMPLE of each."""
+    """A plan, and by path how many rows all examples read."""
 
     plan: Related
-    rows: dict[str, float]
+    rows: dict[str, int]
 
 
-def planned(db: Database, origin: Origin, examples: Examples, reached: Sequence[Reached], count: int) -> Decided:
-    """The plan, with the aggregates that matter most.  ``count``: of the examples, which are a sample."""
+def planned(
+    db: Database, origin: StepsOrigin, examples: Examples, some: Examples, reached: Sequence[Reached]
+) -> Decided:
+    """The plan, with the aggregates that matter most.  ``some``: a sample of the examples."""
     bare = Related(tuple(one.step for one in reached), (), (), origin.as_of.name if origin.as_of else None)
+    read = {one.path: _rows_read(db, bare, examples, reached, one) for one in reached if one.many}
+    reached = _without_crowds(db, reached, read)
+    bare = replace(bare, steps=tuple(one.step for one in reached))
     many = {one.path for one in reached if any(step.many for step in bare.chain(one.path))}
     carried = [
         Carried(one.path, column.name, column_name(one.path, column.name))
@@ -106,21 +112,39 @@ def planned(db: Database, origin: Origin, examples: Examples, reached: Sequence[
         for column in one.read
     ]
     ends = [one for one in reached if one.many]
-    found, means = [], {}
+    found = []
     for one in ends:
-        sampled = _sampled(db, bare, examples, reached, one)
+        sampled = _sampled(db, bare, some, reached, one)
         found.append(_rows(one, sampled, bool(origin.as_of), MOST_AGGREGATES // len(ends)))
-        means[one.path] = sampled.rows / count
-    return Decided(replace(bare, carried=tuple(carried), rows=tuple(found)), means)
+    plan = replace(bare, carried=tuple(carried), rows=tuple(found))
+    return Decided(plan, {path: rows for path, rows in read.items() if path in many})
+
+
+def _rows_read(db: Database, bare: Related, examples: Examples, reached: Sequence[Reached], end: Reached) -> int:
+    (found,) = db.scan(deriving.rows_read(bare, examples, steps.opened(reached), end.path))
+    return int(found["rows"])
+
+
+def _without_crowds(db: Database, reached: Sequence[Reached], read: dict[str, int]) -> list[Reached]:
+    """The tables without those of which an example has so many rows that all examples together would read too many."""
+    left = [path for path, rows in read.items() if rows > MOST_READ]
+    for path in left:
+        if not any(path.startswith(f"{other}.") for other in left):
+            db.notice(
+                f"related: {path} is left out: the examples would read {read[path]:,} of its rows, and the limit is"
+                f" {MOST_READ:,}",
+                "Take fewer examples, or a view with the latest rows of the table.",
+            )
+    return [one for one in reached if not any(one.path == path or one.path.startswith(f"{path}.") for path in left)]
 
 
 def _sampled(db: Database, bare: Related, examples: Examples, reached: Sequence[Reached], end: Reached) -> Sampled:
     inner = {step.path for step in bare.inner(end.path)}
-    places, refer = [], set[Place]()
+    places, refer = [], set[RelatedPlace]()
     for one in reached:
         if one.path == end.path or one.path in inner:
-            places += [(Place(one.path, column.name), column) for column in one.read]
-            refer |= {Place(one.path, name) for name in relations.references(db, one.relation)}
+            places += [(RelatedPlace(one.path, column.name), column) for column in one.read]
+            refer |= {RelatedPlace(one.path, name) for name in relations.references(db, one.relation)}
     name = Name(STATE_SCHEMA, f"rows_{token()}")
     some = deriving.some_rows(
         bare, examples, steps.opened(reached), end.path, [place for place, _ in places], OF_EXAMPLE
@@ -140,8 +164,8 @@ def _sampled(db: Database, bare: Related, examples: Examples, reached: Sequence[
 class _Places:
     """The columns of related rows, and those of them that refer to another table."""
 
-    columns: list[tuple[Place, Column]]
-    refer: set[Place]
+    columns: list[tuple[RelatedPlace, Column]]
+    refer: set[RelatedPlace]
 
 
 def _read(db: Database, sample: Relation, end: Reached, places: _Places, bare: Related, examples: Examples) -> Sampled:
@@ -215,7 +239,7 @@ def _feature(found: Found) -> NumberFeature | DateFeature | CategoryFeature | No
 # -- what becomes of them ------------------------------------------------------------------------------------
 
 
-def _rows(end: Reached, sampled: Sampled, has_time: bool, budget: int) -> RelatedRows:
+def _rows(end: Reached, sampled: Sampled, has_time: bool, budget: int) -> ManyRows:
     measures = {one.place: measure for one in sampled.columns if (measure := _measure(one)) is not None}
     windows = _windows(end, sampled) if has_time else []
     latest = _latest(end, sampled)
@@ -223,7 +247,7 @@ def _rows(end: Reached, sampled: Sampled, has_time: bool, budget: int) -> Relate
     # The last values are read with the latest rows, which have to be sorted.
     aggregates = [one for _, one in ranked if latest is not None or one.kind != LAST][:budget]
     used = {(one.of.path, one.of.column) for one in aggregates if one.of is not None}
-    return RelatedRows(
+    return ManyRows(
         end.path,
         tuple(one for place, one in measures.items() if (place.path, place.column) in used),
         tuple(aggregates),
@@ -231,20 +255,20 @@ def _rows(end: Reached, sampled: Sampled, has_time: bool, budget: int) -> Relate
     )
 
 
-def _measure(one: LookedAt) -> Measure | None:
+def _measure(one: LookedAt) -> RelatedMeasure | None:
     numbers = one.found.numbers
     if one.found.refers or one.found.family not in ("number", "money", "interval") or not numbers.rows:
         return None
     place = one.place
     if one.found.type in INTEGERS and numbers.low >= -FARTHEST_STEP and numbers.high <= FARTHEST_STEP:
-        return Measure(place.path, place.column, 0.0, 1.0)
+        return RelatedMeasure(place.path, place.column, 0.0, 1.0)
     if one.digits is not None and max(abs(numbers.low), abs(numbers.high)) * 10**one.digits <= FARTHEST_STEP:
-        return Measure(place.path, place.column, 0.0, 10.0**-one.digits)
+        return RelatedMeasure(place.path, place.column, 0.0, 10.0**-one.digits)
     moments = numbers.moments()
     if not moments.deviation:
         return None
     step = six_digits(moments.deviation / FINE)
-    return Measure(place.path, place.column, rounded(moments.mean, moments.deviation), step)
+    return RelatedMeasure(place.path, place.column, rounded(moments.mean, moments.deviation), step)
 
 
 def _windows(end: Reached, sampled: Sampled) -> list[tuple[float, str]]:
@@ -276,7 +300,11 @@ def _share_below(found: Distribution, limit: float) -> float:
 
 
 def _aggregates(
-    end: Reached, sampled: Sampled, measures: dict[Place, Measure], windows: Sequence[tuple[float, str]], has_time: bool
+    end: Reached,
+    sampled: Sampled,
+    measures: dict[RelatedPlace, RelatedMeasure],
+    windows: Sequence[tuple[float, str]],
+    has_time: bool,
 ) -> Iterator[tuple[int, Aggregate]]:
     """Each with its rank: those of lower ranks matter more."""
 
@@ -313,7 +341,7 @@ def _aggregates(
             yield 2, Aggregate(named(f"{text} {LAST}"), LAST, of, as_text=one.found.refers)
 
 
-def _shown(path: str, place: Place) -> str:
+def _shown(path: str, place: RelatedPlace) -> str:
     """A column in the name of an aggregate; of a row that is referred to, with the rest of its path."""
     return f"{place.path[len(path) + 1 :]}.{place.column}" if place.path != path else place.column
 
@@ -331,7 +359,7 @@ def _latest(end: Reached, sampled: Sampled) -> Latest | None:
     rows = next((length for length in LENGTHS if length >= sampled.most), LENGTHS[-1]) if wanted is None else wanted
     if not rows or not sampled.rows:
         return None
-    prepared = [Prepared(one.place.path, one.place.column, _without_edges(one.feature)) for one in sampled.columns]
+    prepared = [PreparedPlace(one.place.path, one.place.column, _without_edges(one.feature)) for one in sampled.columns]
     codes = any(isinstance(one.feature, CategoryFeature) for one in prepared)
     return Latest(
         rows=rows,

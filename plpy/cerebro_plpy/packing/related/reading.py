@@ -13,7 +13,7 @@ from cerebro_db.core.errors import BadData, InvalidArgument, Unsupported
 from cerebro_db.core.names import STATE_SCHEMA, Name, token
 from cerebro_db.core.packing.columns import IN_A_ZONE, family_of, need_a_zone
 from cerebro_db.core.packing.layout import Layout
-from cerebro_db.core.packing.related import Related, Step
+from cerebro_db.core.packing.related import Related, RelatedStep
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, literal, sql
 from cerebro_db.core.sql_types import DATES, WITH_ZONE
@@ -58,7 +58,7 @@ def opened(db: Database, plan: Related, tables: Mapping[str, Relation], model: s
     return OpenedTables(dict(tables), {step.path: present for step, present in zip(plan.steps, listed)})
 
 
-def _needed(plan: Related, step: Step) -> list[str]:
+def _needed(plan: Related, step: RelatedStep) -> list[str]:
     """The columns of a step's table that are read, as values, times, or keys of this step and of those after it."""
     keys = [name for _, name in step.on]
     keys += [before for one in plan.steps if one.parent == step.path for before, _ in one.on]
@@ -66,7 +66,9 @@ def _needed(plan: Related, step: Step) -> list[str]:
     return list(dict.fromkeys([*(one.name for one in step.columns), *keys, *time]))
 
 
-def _require_columns(step: Step, names: list[str], table: Relation, present: Mapping[str, Column], model: str) -> None:
+def _require_columns(
+    step: RelatedStep, names: list[str], table: Relation, present: Mapping[str, Column], model: str
+) -> None:
     missing = [name for name in names if name not in present]
     if missing:
         raise BadData(
@@ -193,7 +195,7 @@ class RelatedRows:
             )
 
 
-def _require_keys(step: Step, source: Relation, present: Mapping[str, Column], tables: OpenedTables) -> None:
+def _require_keys(step: RelatedStep, source: Relation, present: Mapping[str, Column], tables: OpenedTables) -> None:
     table = tables.relations[step.path].text
     for name, other in step.on:
         if name not in present:

@@ -23,7 +23,7 @@ from .. import checked_arguments
 from . import deriving, planning, steps
 from .deriving import OpenedTables
 from .planning import Decided
-from .steps import Origin
+from .steps import StepsOrigin
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def asked_for(db: Database, source: Relation, given: PackArguments) -> ReadBesid
             hint="The rows of a window would each need related rows. Name the table of the windows in related instead.",
         )
     as_of = _as_of(db, source, present, given.as_of)
-    origin = Origin(source, present, as_of, split_list(given.target, "target"))
+    origin = StepsOrigin(source, present, as_of, split_list(given.target, "target"))
     reached = steps.reached(db, origin, asked)
     if not reached:
         raise BadData(
@@ -74,19 +74,19 @@ def asked_for(db: Database, source: Relation, given: PackArguments) -> ReadBesid
             + (", with a column that has the time of its rows." if as_of is not None else "."),
             hint=EXAMPLE,
         )
-    some = checked_arguments.hash_of_rows(db, source)
     rows = sql(
         "(SELECT * FROM {rows} AS q ORDER BY {hashed} LIMIT {most})",
         rows=source.rows,
-        hashed=some,
+        hashed=checked_arguments.hash_of_rows(db, source),
         most=planning.EXAMPLES,
     )
-    (counted_rows,) = db.scan(sql("SELECT count(*) AS rows FROM {rows} AS s", rows=source.rows))
-    examples = planning.examples_of(rows, present, as_of, again=True)
-    decided = planning.planned(db, origin, examples, reached, min(planning.EXAMPLES, counted_rows["rows"]))
+    every, some = (planning.examples_of(one, present, as_of, again=True) for one in (source.rows, rows))
+    decided = planning.planned(db, origin, every, some, reached)
     plan = decided.plan
+    if not plan.steps:
+        raise BadData("related: no table is left to read.", hint="The notices above say why.")
     _require_free(plan, present, source)
-    _tell(db, decided, counted_rows["rows"])
+    _tell(db, decided)
     key = set(relations.unique_key(db, source))
     entity = {name for step in plan.steps if not step.parent for name, _ in step.on} & key
     return ReadBeside(plan, steps.opened(reached), tuple(present[name] for name in present if name in entity))
@@ -139,8 +139,8 @@ def _require_free(plan: Related, present: Mapping[str, Column], source: Relation
 JOINED, ADDED, SORTED = 2.0, 0.05, 5.0
 
 
-def _tell(db: Database, decided: Decided, examples: int) -> None:
-    """What is read.  ``examples``: how many there are."""
+def _tell(db: Database, decided: Decided) -> None:
+    """What is read."""
     plan = decided.plan
     if plan.carried:
         paths = dict.fromkeys(one.path for one in plan.carried)
@@ -154,11 +154,11 @@ def _tell(db: Database, decided: Decided, examples: int) -> None:
     for step in plan.steps:
         on = " and ".join(f"{here} = {there}" for here, there in step.on)
         time = f", before {plan.as_of} by {step.time}" if step.time and plan.as_of else ""
-        rows = ""
         found = next((one for one in plan.rows if one.path == step.path), None)
+        rows = ""
         if found is not None:
-            expected = decided.rows[step.path] * examples
-            seconds += expected * (JOINED + ADDED * len(found.aggregates) + SORTED * (found.latest is not None)) / 1e6
-            rows = f", about {expected:,.0f} rows of {examples:,} examples"
+            read = decided.rows[step.path]
+            seconds += read * (JOINED + ADDED * len(found.aggregates) + SORTED * (found.latest is not None)) / 1e6
+            rows = f"; the examples read at most {read:,} rows"
         db.detail(f"related: {step.path} is {step.table.for_people}, where {on}{time}{rows}")
     db.detail(f"related: about {max(1.0, seconds):.0f} s to read it")

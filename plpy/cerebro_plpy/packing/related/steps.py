@@ -15,7 +15,7 @@ from cerebro_db.core.packing.related import (
     MOST_STEPS,
     SEPARATOR,
     RelatedColumn,
-    Step,
+    RelatedStep,
     labels_of,
     parent_of,
 )
@@ -58,15 +58,15 @@ class Reached:
     key: ForeignKey | None = None
 
     @property
-    def step(self) -> Step:
+    def step(self) -> RelatedStep:
         needed = [*(name for _, name in self.on), *([self.time] if self.time else [])]
         listed = {name: self.columns[name] for name in needed} | {column.name: column for column in self.read}
         columns = tuple(RelatedColumn(one.name, SqlType(one.type)) for one in listed.values())
-        return Step(self.path, StoredName(str(self.relation.name)), self.on, self.many, columns, self.time)
+        return RelatedStep(self.path, StoredName(str(self.relation.name)), self.on, self.many, columns, self.time)
 
 
 @dataclass(frozen=True)
-class Origin:
+class StepsOrigin:
     """The source, from which steps begin."""
 
     relation: Relation
@@ -80,7 +80,7 @@ def opened(reached: Iterable[Reached]) -> OpenedTables:
     return OpenedTables({one.path: one.relation for one in found}, {one.path: one.columns for one in found})
 
 
-def reached(db: Database, origin: Origin, wanted: WantedRelated) -> list[Reached]:
+def reached(db: Database, origin: StepsOrigin, wanted: WantedRelated) -> list[Reached]:
     found = _followed(db, origin, wanted.depth) if wanted.depth else _named(db, origin, wanted.steps)
     for one in found:
         used = [*(name for _, name in one.on), *([one.time] if one.time else [])]
@@ -91,7 +91,7 @@ def reached(db: Database, origin: Origin, wanted: WantedRelated) -> list[Reached
 # -- tables that the user names ------------------------------------------------------------------------------
 
 
-def _named(db: Database, origin: Origin, steps: Mapping[str, WantedStep]) -> list[Reached]:
+def _named(db: Database, origin: StepsOrigin, steps: Mapping[str, WantedStep]) -> list[Reached]:
     found: dict[str, Reached] = {}
     for path, wanted in steps.items():
         parent = found.get(parent_of(path))
@@ -101,7 +101,10 @@ def _named(db: Database, origin: Origin, steps: Mapping[str, WantedStep]) -> lis
         key, on, many = _way(db, path, wanted, before, table)
         time = _time(path, wanted, table.columns, origin.as_of) if many or origin.as_of is not None else None
         read = _read(db, origin, table, {name for _, name in on} | {time or ""}, wanted, path)
-        found[path] = Reached(path, relation, table.columns, on, many, time, read, wanted, key)
+        found[path] = Reached(
+            path=path, relation=relation, columns=table.columns, on=on, many=many, time=time, read=read, wanted=wanted,
+            key=key,
+        )  # fmt: skip
     return list(found.values())
 
 
@@ -230,14 +233,16 @@ def times_of(columns: dict[str, Column], as_of: Column | None) -> list[str]:
     return [one.name for one in columns.values() if one.type in DATES and not need_a_zone(one.type, as_of.type)]
 
 
-def _read(db: Database, origin: Origin, table: Table, left: set[str], wanted: WantedStep, path: str) -> list[Column]:
+def _read(
+    db: Database, origin: StepsOrigin, table: Table, left: set[str], wanted: WantedStep, path: str
+) -> list[Column]:
     """The columns that become something: those that the user lists, or all but keys, the time and targets.
 
     ``left``: those of the key and the time.
     """
     columns = table.columns
     if wanted.columns is not None:
-        names = split_list(wanted.columns, f"related: {path}: columns")
+        names = split_list(wanted.columns, f"related: {path}: columns") if wanted.columns.strip() else []
         for name in names:
             if name not in columns:
                 raise UndefinedColumn(
@@ -273,7 +278,7 @@ class LeftOut:
     entry: dict[str, Any] | None = None  # what reads it; None: nothing that the user could say
 
 
-def _followed(db: Database, origin: Origin, depth: int) -> list[Reached]:
+def _followed(db: Database, origin: StepsOrigin, depth: int) -> list[Reached]:
     """The tables to which declared foreign keys lead, the nearest first."""
     found: list[Reached] = []
     left_out: list[LeftOut] = []
@@ -305,7 +310,7 @@ def _followed(db: Database, origin: Origin, depth: int) -> list[Reached]:
     return found[:MOST_STEPS]
 
 
-def _goes_back(parent: Reached | None, key: ForeignKey, many: bool, origin: Origin) -> bool:
+def _goes_back(parent: Reached | None, key: ForeignKey, many: bool, origin: StepsOrigin) -> bool:
     """Whether a step leads back along the foreign key that led here.
 
     From many rows it would lead to the row itself.  From one row it leads to the other rows that refer to it, and these
@@ -315,7 +320,7 @@ def _goes_back(parent: Reached | None, key: ForeignKey, many: bool, origin: Orig
     return back and (parent is None or parent.many or origin.as_of is None)
 
 
-def _reached(db: Database, origin: Origin, path: str, key: ForeignKey, many: bool) -> Reached | LeftOut:
+def _reached(db: Database, origin: StepsOrigin, path: str, key: ForeignKey, many: bool) -> Reached | LeftOut:
     relation = relations.of_oid(db, key.of if many else key.to)
     if relation is None or not relations.belongs_to(db, relation, origin.relation):
         return LeftOut(path, "it belongs to another user", None if relation is None else {"table": str(relation.name)})
@@ -333,7 +338,7 @@ def _reached(db: Database, origin: Origin, path: str, key: ForeignKey, many: boo
     time = times[0] if len(times) == 1 and (many or origin.as_of is not None) else None
     left = {name for _, name in on} | {time or ""}
     read = _read(db, origin, Table(relation, columns), left, WantedStep(), path)
-    return Reached(path, relation, columns, on, many, time, read, WantedStep(), key)
+    return Reached(path=path, relation=relation, columns=columns, on=on, many=many, time=time, read=read, key=key)
 
 
 def _labelled(db: Database, relation: Relation) -> list[tuple[str, ForeignKey, bool]]:

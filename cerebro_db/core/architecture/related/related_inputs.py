@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..errors import BadData, InvalidArgument
-from ..packing.layout import Layout, Variable
-from ..packing.preparation import ByColumn
-from ..packing.related import Latest
-from ..records import dataclass, field
-from .kind_parameters import Words
+from ...errors import BadData, InvalidArgument
+from ...packing.layout import Layout, Variable
+from ...packing.preparation import ByColumn
+from ...packing.related import Latest
+from ...parameters.kind_parameters import Keyword
+from ...records import dataclass, field
 
 Json = dict[str, Any]
 Inputs = Sequence[tuple[Variable, str]]
@@ -24,7 +24,7 @@ Places = list[tuple[int, int]]  # from, and to but not with, along the last dime
 
 RELATED, ENCODER = "related", "encoder"
 BOTH, AGGREGATES, NEIGHBOURHOODS, NONE = "both", "aggregates", "neighbourhoods", "none"
-OF_RELATED = Words(BOTH, (BOTH, AGGREGATES, NEIGHBOURHOODS, NONE))
+OF_RELATED = Keyword(BOTH, (BOTH, AGGREGATES, NEIGHBOURHOODS, NONE))
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Read:
     neighbourhoods: Sequence[Neighbourhood]
     windowed: bool
     parts: dict[str, tuple[tuple[int, ...], Places]] = field(default_factory=dict)  # the shape of the whole variable
-    unread: Inputs = ()
+    unread: Sequence[tuple[Variable, str, str]] = ()  # with the type that models have which read them
 
 
 def read(layout: Layout, named: Sequence[str], chosen: Json, where: str) -> Read:
@@ -67,19 +67,20 @@ def read(layout: Layout, named: Sequence[str], chosen: Json, where: str) -> Read
     plain: list[tuple[Variable, str]] = []
     parts = {}
     unread = []
+    codes = {each.codes[1] for each in near if each.codes is not None}
+    reads_near = wanted in (BOTH, NEIGHBOURHOODS)
     for variable, name in inputs:
-        if name in arrays:
-            if wanted not in (BOTH, NEIGHBOURHOODS):
-                unread.append((variable, name))
+        if name in arrays and reads_near:
             continue
-        kept, places = _kept(variable, dropped)
+        kept, places = (None, []) if name in arrays else _kept(variable, dropped)
         if kept is None:
-            unread.append((variable, name))
+            whole_numbers = name in codes or variable.preparation.kind in ("categories", "words")
+            unread.append((variable, name, "int32" if whole_numbers else "float32"))
             continue
         plain.append((kept, name))
         if kept is not variable:
             parts[name] = (variable.shape, places)
-    if wanted not in (BOTH, NEIGHBOURHOODS):
+    if not reads_near:
         near = []
     if not plain and not near:
         raise BadData(

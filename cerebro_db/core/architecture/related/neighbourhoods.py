@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import beginnings
-from .graph import ANGLES, Graph
-from .kind_parameters import Words
-from .related_inputs import Neighbourhood
+from ...parameters.kind_parameters import Keyword
+from .. import beginnings
+from ..graph import ANGLES, Graph
+from .related_inputs import ENCODER, Neighbourhood
 
 Json = dict[str, Any]
 
@@ -98,8 +98,7 @@ ENCODERS: dict[str, Callable[[Graph, str, list[str], Json], list[str]]] = {
     "gru": _gru,
     "mean": _mean,
 }
-ENCODER = "encoder"
-OF_ENCODER = Words("attention", tuple(ENCODERS))
+OF_ENCODER = Keyword("attention", tuple(ENCODERS))
 
 
 def masked_mean(graph: Graph, there: str, tensor: str, units: Any) -> str:

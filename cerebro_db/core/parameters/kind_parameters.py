@@ -26,7 +26,7 @@ class Amount:
 
 
 @dataclass(frozen=True)
-class Words:
+class Keyword:
     """One of a closed list of words."""
 
     default: str
@@ -40,4 +40,4 @@ class Words:
         return " or ".join(self.every)
 
 
-Parameter = Union[Amount, Words]
+Parameter = Union[Amount, Keyword]

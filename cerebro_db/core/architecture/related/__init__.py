@@ -1,0 +1,1 @@
+"""What models read of related tables: which inputs, and the layers that read the latest related rows."""
