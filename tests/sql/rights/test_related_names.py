@@ -209,16 +209,16 @@ def test_rights_are_those_of_the_caller(place: tuple[Town, User, User]) -> None:
 def test_foreign_keys_of_strangers_lead_nowhere(place: tuple[Town, User, User]) -> None:
     """'auto' follows the keys of the caller's tables alone: a stranger's table may refer to the caller's table."""
     _, mallory, bob = place
-    bob(f"CREATE TABLE parents (id integer PRIMARY KEY, age integer, gone boolean);"
-        f" GRANT REFERENCES ON parents TO PUBLIC;"
-        f" INSERT INTO parents SELECT i, i % 50, i % 2 = 0 FROM generate_series(1, 200) i;"
-        f" CREATE TABLE visits (id integer PRIMARY KEY, parent integer REFERENCES parents, pages integer);"
+    bob("CREATE TABLE parents (id integer PRIMARY KEY, age integer, gone boolean);"
+        " GRANT REFERENCES ON parents TO PUBLIC;"
+        " INSERT INTO parents SELECT i, i % 50, i % 2 = 0 FROM generate_series(1, 200) i;"
+        " CREATE TABLE visits (id integer PRIMARY KEY, parent integer REFERENCES parents, pages integer);"
         " INSERT INTO visits SELECT i, 1 + i % 200, i % 9 FROM generate_series(1, 600) i;"
         f' GRANT USAGE ON SCHEMA "{bob.name}" TO PUBLIC')  # fmt: skip
-    mallory(f"CREATE TABLE children (id integer PRIMARY KEY, parent integer REFERENCES {bob.name}.parents, note integer);"
-            f" INSERT INTO children SELECT i, 1 + i % 200, i FROM generate_series(1, 400) i;"
-            f" ALTER TABLE children ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON children USING (ring(id) > 0);"
-            f" GRANT SELECT ON children TO PUBLIC")  # fmt: skip
+    mallory(f"CREATE TABLE children (id integer PRIMARY KEY, parent integer REFERENCES {bob.name}.parents, n integer);"
+            " INSERT INTO children SELECT i, 1 + i % 200, i FROM generate_series(1, 400) i;"
+            " ALTER TABLE children ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON children USING (ring(id) > 0);"
+            " GRANT SELECT ON children TO PUBLIC")  # fmt: skip
     rang(mallory)
     bob(f"SELECT fit('parents', 'followed', '{MLP}', target => 'gone', related => 'auto', epochs => 1)")
     (plan,) = bob("SELECT layout -> 'related' -> 'steps' FROM followed_summary")
