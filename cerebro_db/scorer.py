@@ -45,6 +45,8 @@ LARGEST_HEADER = 64 << 20  # bytes, of a safetensors file
 DTYPES = {"F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8", "U8": "u1", "I8": "i1", "I16": "<i2", "BOOL": "?"}
 EPOCH = datetime(1970, 1, 1)
 
+RELATED = "In the database, cerebro.related_rows() writes rows with the columns of related tables."
+
 Row = Mapping[str, Any]
 Array = Any  # numpy.ndarray
 
@@ -105,7 +107,11 @@ class RowPreparation:
             if not isinstance(row, Mapping):
                 raise CannotScore(f"row {place + 1} is no dictionary of columns")
             if missing := [column for column in columns if column not in row]:
-                raise CannotScore(f"row {place + 1} lacks {', '.join(missing)}; the model needs {', '.join(columns)}")
+                of_related = set(missing).intersection(self.document.get("related", ()))
+                raise CannotScore(
+                    f"row {place + 1} lacks {', '.join(missing)}; the model needs {', '.join(columns)}"
+                    + (f". {RELATED}" if of_related else "")
+                )
         return {
             variable["input"]: self._variable(variable, given)
             .reshape(count, *variable["input_shape"])

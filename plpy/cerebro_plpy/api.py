@@ -62,7 +62,7 @@ FUNCTIONS = {
     "verbs.dropping": ("drop_model", "unregister"),
     "verbs.ensembling": ("ensemble",),
     "verbs.evaluating": ("evaluate", "explained", "importance", "validation_explained", "validation_sample"),
-    "verbs.more_rows": ("append", "pack_like", "related_rows"),
+    "verbs.more_rows": ("append", "pack_like", "related_rows", "with_related"),
     "verbs.registering": ("register",),
     "verbs.resuming": ("drive", "resume"),
     "verbs.retraining": ("retrain",),

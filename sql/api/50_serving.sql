@@ -178,6 +178,14 @@ session, each row by the model of its group.
 - top: how many of the most probable classes the table has for each row, one row for each; the column rank numbers them.
 - configuration, coverage, calibrated, thresholds, related: as in cerebro.predict.';
 
+CREATE OR REPLACE FUNCTION cerebro_internal._with_related(model_table text, query text, related text) RETURNS text
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.with_related(plpy, @by_name@)
+$py$;
+COMMENT ON FUNCTION cerebro_internal._with_related(@types@) IS
+'A query for the rows of a query with the columns that a model reads of related tables.';
+
 CREATE OR REPLACE FUNCTION cerebro.related_rows(
     model_table text, query text, output_table text, related text DEFAULT NULL
 ) RETURNS bigint

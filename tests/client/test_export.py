@@ -511,6 +511,32 @@ def test_related_rows_are_read_as_keras_reads_them(kind: str, parameters: dict[s
     assert len(np.unique(found, axis=0)) > 5
 
 
+def test_rows_with_related_columns_are_scored(cerebro: Cerebro, tmp_path: Path) -> None:
+    """The export is compared with predictions, and says what a row needs besides its own columns."""
+    cerebro.rows("CREATE TABLE owners (id integer PRIMARY KEY, age integer, happy boolean);"
+                 " INSERT INTO owners SELECT i, 20 + i % 50, i % 3 = 0 FROM generate_series(1, 200) i;"
+                 " CREATE TABLE pets (owner integer REFERENCES owners, kind text, weight double precision);"
+                 " INSERT INTO pets SELECT 1 + i % 180, (ARRAY['cat', 'dog'])[1 + i % 2], i % 37 / 3.0"
+                 " FROM generate_series(1, 700) i")  # fmt: skip
+    cerebro.fit("owners", "happiness", [{"architecture": "mlp", "units": 8}], target="happy", epochs=1, segments=1,
+                related="auto")  # fmt: skip
+    found = cerebro.export("happiness", tmp_path / "happy.safetensors", scorer=True)
+    assert "compared with cerebro.predict" in str(found)
+    scorer = Scorer(tmp_path / "happy.safetensors")
+    with pytest.raises(CannotScore, match="cerebro.related_rows"):
+        scorer.predict([{"id": 5, "age": 30}])
+    assert cerebro.related_rows("happiness", "SELECT * FROM owners ORDER BY id LIMIT 9", "nine_owners") == 9
+    (rows,) = zip(*cerebro.rows("SELECT to_jsonb(n) FROM nine_owners n ORDER BY id"))
+    said = cerebro.predict("happiness", "SELECT * FROM nine_owners ORDER BY id", "id")
+    expected = [one.probability for one in sorted(said, key=lambda one: int(one.key_value))]
+    assert scorer.predict(rows)["happy"].max(axis=1) == pytest.approx(expected, abs=1e-5)
+    # When nothing says any more which tables the model may read, drawn inputs are compared.
+    cerebro.rows("SELECT cerebro.forget(run) FROM happiness_summary")
+    again = cerebro.export("happiness", tmp_path / "again.safetensors", scorer=True)
+    assert "drawn inputs" in str(again) and "has to name them" in str(again)
+    cerebro.rows("DROP TABLE nine_owners, pets, owners")
+
+
 def test_a_mask_is_not_forgotten(cerebro: Cerebro, tmp_path: Path) -> None:
     """The scorer refuses such a layer, and the exported file is compared by Keras."""
     keras = pytest.importorskip("keras")

@@ -61,6 +61,7 @@ def document(stored: StoredModel) -> dict[str, Any]:
         "encoding": encoding,
         "group": stored.group.key if stored.group is not None else None,
         "window": layout.windows.length if layout.windows else None,
+        **({"related": _of_related(layout)} if layout.related else {}),
         "inputs": inputs,
         "outputs": [
             {
@@ -73,6 +74,12 @@ def document(stored: StoredModel) -> dict[str, Any]:
         ],
         "words": _words(database) if words and encoding == "UTF8" else None,
     }
+
+
+def _of_related(layout: Layout) -> list[str]:
+    """The columns of related tables that a row needs."""
+    made = set() if layout.related is None else set(layout.related.names)
+    return sorted({column for variable in layout.inputs for column in variable.columns} & made)
 
 
 def _calibration(stored: StoredModel, listed: Mapping[str, Sequence[str | None] | None]) -> calibration.Calibration:

@@ -80,6 +80,8 @@ def of_table(
     if stored.group is not None:
         condition = stored.group.condition(types_of(transaction, source, stored.group.columns))
         source, given = f"SELECT s.* FROM ({source}) s WHERE {condition}", f"the group in {given}"
+    if document.get("related"):
+        source = _with_related(transaction, stored, document, source)
     source = _with_arrays(transaction, source, preparation.columns)
     # Texts by their output function: a cast of a user-defined type to json may be anybody's function. What the document
     # says of a column is its author's word, so the server is asked for the types.
@@ -121,6 +123,19 @@ def of_table(
         expected[output["name"]] = found
     told = f"{len(rows)} rows of {given} compared with cerebro.predict"
     return SampleRows(preparation.inputs(rows), expected, told)
+
+
+def _with_related(transaction: Transaction, stored: StoredModel, document: Mapping[str, Any], source: str) -> str:
+    """The first rows with the columns of the related tables that the user has named in training, unless they have them.
+
+    An error if the model is another's: then nobody has said which tables may be read.
+    """
+    transaction.rows(f"SELECT * FROM ({source}) s LIMIT 0")
+    if {column.name for column in transaction.cursor.description}.issuperset(document["related"]):
+        return source
+    given = (stored.table.quoted, f"SELECT * FROM ({source}) s LIMIT {ROWS}")
+    ((query,),) = transaction.rows("SELECT cerebro_internal._with_related(%s, %s, NULL)", given)
+    return str(query)
 
 
 # Whoever made the model wrote down where its rows come from. Reading runs code of whoever owns what is read, with the
@@ -218,6 +233,8 @@ def drawn(document: Mapping[str, Any]) -> Inputs:
             values = random.integers(0, 2, shape)
         else:
             values = random.standard_normal(shape)
+            if len(shape) == 3 and not set(variable["columns"]).isdisjoint(document.get("related", ())):
+                values[..., 0] = random.integers(0, 2, shape[:2])  # says whether there is a related row
         found[variable["input"]] = values.reshape(ROWS, *variable["input_shape"]).astype(variable["input_dtype"])
     return found
 

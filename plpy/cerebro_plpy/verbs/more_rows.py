@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from cerebro_db.core.errors import InvalidArgument
-from cerebro_db.core.sql import identifier, joined, sql
+from cerebro_db.core.sql import Sql, identifier, joined, shown, sql
 
 from .. import platform
 from ..database import relations
@@ -43,17 +43,26 @@ def related_rows(
     db: Database, model_table: str | None, query: str | None, output_table: str | None, related: str | None
 ) -> int:
     """Make the table; return the number of its rows."""
-    query = relations.require_query(db, query)
     output = relations.new(db, output_table)
+    made = _query(db, model_table, query, related)
+    distributed = platform.of(db).distributed_by(None)
+    db.patiently(sql("CREATE TABLE {output} AS {made} {by}", output=output.sql, made=made, by=distributed))
+    return int(db.value(sql("SELECT count(*) FROM {output}", output=output.sql)))
+
+
+@entry(called="cerebro.related_rows")
+def with_related(db: Database, model_table: str | None, query: str | None, related: str | None) -> str:
+    return shown(_query(db, model_table, query, related))
+
+
+def _query(db: Database, model_table: str | None, query: str | None, related: str | None) -> Sql:
+    """The rows of a query with the columns of related tables after their own."""
+    query = relations.require_query(db, query)
     ref = references.model_ref(db, model_table)
     table, layout = layout_of(db, ref)
     source, present = relations.of_query(db, query)
     rows = reading.rows_of(db, table, layout, source, present, related)
     if rows is None:
         raise InvalidArgument(f"'{ref.given}' reads no related tables.", hint="Its rows need no other columns.")
-    made = joined(", ", (sql("r.{name}", name=identifier(name)) for name in [*present, *rows.plan.names]))
-    db.patiently(
-        sql("CREATE TABLE {output} AS SELECT {made} FROM ({query}) r {by}", output=output.sql, made=made,
-            query=rows.query(source.rows), by=platform.of(db).distributed_by(None))
-    )  # fmt: skip
-    return int(db.value(sql("SELECT count(*) FROM {output}", output=output.sql)))
+    listed = joined(", ", (sql("r.{name}", name=identifier(name)) for name in [*present, *rows.plan.names]))
+    return sql("SELECT {listed} FROM ({query}) r", listed=listed, query=rows.query(source.rows))

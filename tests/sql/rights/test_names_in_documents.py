@@ -435,8 +435,8 @@ SAME_IN_SQL = {
     "add_configuration", "append", "calibrate", "cancel", "class_metrics", "clone_model", "confusion_matrix",
     "drift", "drop_architecture", "drop_model", "dry_run", "evaluate", "explain", "extend", "fit", "forget", "go_on",
     "importance", "materialize", "mistakes", "pack", "precision_recall", "predict", "predict_into", "register",
-    "residuals", "resume", "retrain", "roc_curve", "roll_back", "search", "set_alias", "set_budget", "share",
-    "stop_model", "train", "unregister", "unshare",
+    "related_rows", "residuals", "resume", "retrain", "roc_curve", "roll_back", "search", "set_alias", "set_budget",
+    "share", "stop_model", "train", "unregister", "unshare",
 }  # fmt: skip
 READS_NO_DOCUMENT = {"add_architecture", "add_frame", "add_images", "close", "follow", "handle", "make_task", "objects",
                      "rows", "status_within", "rows_and_notices", "transaction", "track", "import_model"}  # fmt: skip

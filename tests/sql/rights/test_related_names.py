@@ -209,17 +209,16 @@ def test_rights_are_those_of_the_caller(place: tuple[Town, User, User]) -> None:
 def test_foreign_keys_of_strangers_lead_nowhere(place: tuple[Town, User, User]) -> None:
     """'auto' follows the keys of the caller's tables alone: a stranger's table may refer to the caller's table."""
     _, mallory, bob = place
-    bob(f"CREATE TABLE parents (id integer PRIMARY KEY, age integer, gone boolean);"
-        f" GRANT REFERENCES ON parents TO PUBLIC;"
-        f" INSERT INTO parents SELECT i, i % 50, i % 2 = 0 FROM generate_series(1, 200) i;"
-        f" CREATE TABLE visits (id integer PRIMARY KEY, parent integer REFERENCES parents, pages integer);"
+    bob("CREATE TABLE parents (id integer PRIMARY KEY, age integer, gone boolean);"
+        " GRANT REFERENCES ON parents TO PUBLIC;"
+        " INSERT INTO parents SELECT i, i % 50, i % 2 = 0 FROM generate_series(1, 200) i;"
+        " CREATE TABLE visits (id integer PRIMARY KEY, parent integer REFERENCES parents, pages integer);"
         " INSERT INTO visits SELECT i, 1 + i % 200, i % 9 FROM generate_series(1, 600) i;"
         f' GRANT USAGE ON SCHEMA "{bob.name}" TO PUBLIC')  # fmt: skip
-    mallory("CREATE TABLE children (id integer PRIMARY KEY, parent integer"
-            f" REFERENCES {bob.name}.parents, note integer);"
-            f" INSERT INTO children SELECT i, 1 + i % 200, i FROM generate_series(1, 400) i;"
-            f" ALTER TABLE children ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON children USING (ring(id) > 0);"
-            f" GRANT SELECT ON children TO PUBLIC")  # fmt: skip
+    mallory(f"CREATE TABLE children (id integer PRIMARY KEY, parent integer REFERENCES {bob.name}.parents, n integer);"
+            " INSERT INTO children SELECT i, 1 + i % 200, i FROM generate_series(1, 400) i;"
+            " ALTER TABLE children ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON children USING (ring(id) > 0);"
+            " GRANT SELECT ON children TO PUBLIC")  # fmt: skip
     rang(mallory)
     bob(f"SELECT fit('parents', 'followed', '{MLP}', target => 'gone', related => 'auto', epochs => 1)")
     (plan,) = bob("SELECT layout -> 'related' -> 'steps' FROM followed_summary")
@@ -237,3 +236,28 @@ def test_a_predictor_remembers_what_its_creator_named(place: tuple[Town, User, U
     )
     assert f"{bob.name}" in body and "orders" in body
     assert bob("SELECT guess(id => 5) IS NOT NULL") == [True]
+
+
+def test_a_shared_version_reads_what_the_call_names(place: tuple[Town, User, User]) -> None:
+    _, mallory, bob = place
+    set_trap(mallory, FORMS["a view"])
+    name = f"model_of_{mallory.name}"
+    mallory("SELECT register(%s, 'm')", name)
+    mallory("SELECT share(%s, %s)", name, bob.name)
+    for level in LEVELS:
+        for call in ("predict", "predict_into", "evaluate", "importance", "mistakes"):
+            told = at_level(bob, level, CALLS[call].format(model=f"{name}@1", named=""))
+            assert told is not None and "has to name them" in told, (call, told)
+            assert at_level(bob, level, CALLS[call].format(model=f"{name}@1", named=named())) is None
+    assert rang(mallory) == 0
+    assert at_level(mallory, LEVELS[0], CALLS["predict"].format(model=f"{name}@1", named="")) is None
+
+
+def test_a_forgotten_run_has_chosen_nothing(place: tuple[Town, User, User]) -> None:
+    _, _, bob = place
+    fit(bob, "forgotten")
+    assert at_level(bob, LEVELS[0], CALLS["predict"].format(model="forgotten", named="")) is None
+    bob("SELECT forget(run) FROM forgotten_summary")
+    told = at_level(bob.another(), LEVELS[0], CALLS["predict"].format(model="forgotten", named=""))
+    assert told is not None and "its run was forgotten" in told
+    assert at_level(bob, LEVELS[0], CALLS["predict"].format(model="forgotten", named=named())) is None
