@@ -200,18 +200,18 @@ def test_a_search_decides_what_is_read_of_related_tables() -> None:
     assert of_shop(seconds=20).space["encoder"]["choice"] == ["attention"]
 
 
-@pytest.mark.parametrize("method", ["paced", "asha", "random"])
+@pytest.mark.parametrize("middles", [False, True])  # as paced has them
 @pytest.mark.parametrize("seed", range(5))
-def test_the_first_configurations_read_related_tables_in_each_way(method: str, seed: int) -> None:
+def test_the_first_configurations_read_related_tables_in_each_way(middles: bool, seed: int) -> None:
     """Both by a network, columns by trees, and then each of both alone."""
     space = space_of(of_shop())
     points = random_points(space, seed, SimpleNamespace(models=[]), 0, 6)  # type: ignore[arg-type]
-    if method == "paced":
+    if middles:
         points = proposing._with_middles(space, points)
     assert [(one["architecture"], one.get("related")) for one in points[:4]] == [
         ("mlp", "both"), ("trees", None), ("mlp", "aggregates"), ("mlp", "neighbourhoods")
     ]  # fmt: skip
-    assert points[0]["encoder"] == "attention" or method != "paced"
+    assert points[0]["encoder"] == "attention" or not middles
     assert "encoder" not in points[2] and "encoder" in points[3]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -21,6 +22,9 @@ from cerebro_db.core.architecture.ensembles import ensemble
 from cerebro_db.core.architecture.precision import computed_in
 from tests.core import shop
 from tests.core.test_building import IMAGE
+
+from . import configurations as c
+from .trainer_client import Trainer, resident
 
 CASES = [
     *(("mlp", {"encoder": encoder}) for encoder in ("attention", "gru", "mean")),
@@ -170,3 +174,21 @@ def test_planted(pattern: str, encoder: str) -> None:
     values, targets = events(4000, 2, pattern, places)
     found = roc_auc_score(targets[:, 1], predicted(model, values)[:, 1])
     assert found < 0.92 if (pattern, encoder) == ("order", "mean") else found > 0.94, found
+
+
+@pytest.mark.parametrize("encoder", ["attention", "gru"])
+def test_looking_changes_nothing(tmp_path: Path, encoder: str) -> None:
+    """Keras' GRU draws random numbers in evaluation, too: the state in memory stays as it was."""
+    more = {"learning_rate": 0.01, "metrics": ["acc"]}
+    configuration = c.configuration(c.of_related(encoder=encoder), "categorical_crossentropy", **more)
+    trainer, ends = Trainer(tmp_path), []
+    trainer.data("shop", c.SHOP, **c.made_up(60, 3))
+    for looks in (False, True):
+        first = trainer.train(configuration, "shop", out=str(tmp_path / f"first {looks}"))
+        if looks:
+            trainer.evaluate(configuration, "shop", resident(first))
+            trainer.predict(configuration, "shop", resident(first), str(tmp_path / "predicted"))
+        second = trainer.train(configuration, "shop", resident(first), out=str(tmp_path / f"second {looks}"))
+        ends.append((first.state.sha256, second.state.sha256))
+    trainer.close()
+    assert ends[0] == ends[1] and ends[0][0] != ends[0][1]
