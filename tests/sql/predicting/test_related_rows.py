@@ -290,3 +290,19 @@ def test_the_chosen_model_is_trained_on_all_rows(shop: Lab) -> None:
 def test_a_function_of_madlib_refuses(shop: Lab) -> None:
     told = refused(shop, "SELECT madlib.madlib_keras_predict('m', 'churn', 'customer', 'seen', 'made', mst_key => 1)")
     assert "the model reads related tables" in told and "cerebro.predict() reads them" in told
+
+
+def test_models_of_groups_read_related_rows(shop: Lab) -> None:
+    shop("CREATE TABLE halves AS SELECT *, 'half ' || customer % 2 AS half FROM churn;"
+         " ALTER TABLE halves ADD PRIMARY KEY (customer, seen)")  # fmt: skip
+    related = {"customers": {"on": {"customer": "id"}, "time": "joined"}, "customers.orders": {"time": "at"}}
+    shop("SELECT fit('halves', 'of_halves', %s, target => 'gone', group_by => 'half', related => %s, as_of => 'seen',"
+         " epochs => 1)", MLP, json.dumps(related))  # fmt: skip
+    rows = "SELECT * FROM halves ORDER BY customer, seen LIMIT 50"
+    found = shop("SELECT class, probability FROM predict('of_halves', %s)", rows)
+    assert len(found) == 50 and len({one[1] for one in found}) > 20
+    assert shop.value("SELECT predict_into('of_halves', 'halves', 'made')") == 1200
+    explained = shop("SELECT DISTINCT column_name FROM explain('of_halves', 'TABLE halves LIMIT 3',"
+                     " background => 'TABLE halves LIMIT 9')")  # fmt: skip
+    assert ("customers.orders.count",) in explained
+    shop("DROP TABLE halves, made")
