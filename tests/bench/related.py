@@ -34,7 +34,7 @@ from tests.sql.lab import Json
 SINGLE, RELATED = "cerebro.train, single table", "cerebro.train, related"
 AGGREGATES, NEIGHBOURHOODS = "cerebro.train, aggregates alone", "cerebro.train, neighbourhoods alone"
 LIGHTGBM, BY_HAND, FEATURETOOLS = "LightGBM, single table", "SQL by hand, LightGBM", "featuretools, LightGBM"
-OURS = "cerebro.pack, related"
+OURS, OURS_AGGREGATES = "cerebro.pack, related", "cerebro.pack, aggregates alone"  # in the shop
 CONTENDERS = (SINGLE, RELATED, AGGREGATES, NEIGHBOURHOODS, LIGHTGBM, BY_HAND, FEATURETOOLS)
 NAMES = {"single": SINGLE, "related": RELATED, "aggregates": AGGREGATES, "neighbourhoods": NEIGHBOURHOODS,
          "lightgbm-single": LIGHTGBM, "by-hand": BY_HAND, "featuretools": FEATURETOOLS}  # fmt: skip
@@ -325,15 +325,23 @@ def of_shop(database: Database, contenders: list[str], customers: int, say: Call
         lab("ALTER TABLE churn ADD COLUMN example bigint GENERATED ALWAYS AS IDENTITY")
         shared = {"repeat": 0, "rows": rows}
         yield {"contender": "cerebro.make_task", "features": 0, **shared, **_taken(meter)}
-        if RELATED in contenders:
+        for contender, latest in ((OURS, {}), (OURS_AGGREGATES, {"latest": 0})):
+            if {OURS: RELATED, OURS_AGGREGATES: AGGREGATES}[contender] not in contenders:
+                continue
+            steps = {"customers": {"time": "joined"}, "customers.orders": {"time": "ordered_at", **latest},
+                     "customers.orders.items": {"unchanging": True, **latest}}  # fmt: skip
             try:
                 _require_related(database, "pack")
-                with Meter(database.server, database.folders, memory(descendants())) as meter:
-                    lab("SELECT cerebro.pack('churn', 'churn_packed', 'target', related => 'auto', as_of => 'as_of')")
-                features = lab.value("SELECT count(*) FROM cerebro.prepared_columns('churn_packed')")
-                yield {"contender": OURS, "features": features, **shared, **_taken(meter)}
             except Skipped as skipped:
                 say(f"shop: {skipped}")
+                continue
+            with Meter(database.server, database.folders, memory(descendants())) as meter:
+                lab("SELECT cerebro.pack('churn', 'packed', 'target', related => %s, as_of => 'as_of')",
+                    json.dumps(steps))  # fmt: skip
+            features = lab.value("SELECT count(*) FROM cerebro.prepared_columns('packed')")
+            yield {"contender": contender, "features": features, **shared, **_taken(meter)}
+            tables = [f"packed{ending}" for ending in ("", "_summary", "_validation", "_validation_summary")]
+            lab(f"DROP TABLE {', '.join(tables)}")
         if BY_HAND in contenders:
             with Meter(database.server, database.folders, memory(descendants())) as meter:
                 lab(f"CREATE TABLE by_hand AS {SHOP_FEATURES}")
@@ -360,7 +368,6 @@ def _sampled(database: Database, customers: int, rows: int, say: Callable[[str],
     mine = f"customer_id <= {most}"
     queries = {
         "customers": f"SELECT * FROM customers WHERE {mine}",
-        "products": "SELECT * FROM products",
         "orders": f"SELECT * FROM orders WHERE {mine}",
         "items": f"SELECT i.* FROM items i JOIN orders o USING (order_id) WHERE o.{mine}",
         "examples": f"SELECT example AS id, customer_id, as_of, target FROM churn WHERE {mine}",
@@ -369,11 +376,11 @@ def _sampled(database: Database, customers: int, rows: int, say: Callable[[str],
         folder = Path(made)
         told: dict[str, Any] = {
             "columns": {name: _write(database, query, folder / f"{name}.csv") for name, query in queries.items()},
-            "keys": {"customers": "customer_id", "products": "product_id", "orders": "order_id", "items": "item_id",
-                     "examples": "id"},
+            "keys": {"customers": "customer_id", "orders": "order_id", "items": "item_id", "examples": "id"},
             "times": {"orders": "ordered_at", "examples": "as_of"},
             "foreign": [["examples", "customer_id", "customers"], ["orders", "customer_id", "customers"],
-                        ["items", "order_id", "orders"], ["items", "product_id", "products"]],
+                        ["items", "order_id", "orders"]],
+            "depth": 3,
             "target": "target", "as_of": "as_of", "classes": True,
         }  # fmt: skip
         (folder / "told.json").write_text(json.dumps(told))

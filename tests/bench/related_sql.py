@@ -186,8 +186,6 @@ SHOP = [
     f"INSERT INTO customers SELECT i, date '2023-01-01' + floor(500 * {chance('i', 20)})::int,"
     f" (ARRAY['de', 'fr', 'it', 'es', 'pl'])[1 + floor(5 * {chance('i', 21)})::int],"
     f" (ARRAY['web', 'app', 'shop'])[1 + floor(3 * {chance('i', 22)})::int] FROM generate_series(1, {{customers}}) i",
-    "CREATE TABLE products (product_id integer PRIMARY KEY, category text, price double precision)",
-    "INSERT INTO products SELECT i, 'c' || i % 8, 1 + i % 50 FROM generate_series(1, 1000) i",
     # Some customers order much more often than others.
     "CREATE TABLE orders AS SELECT i AS order_id, customer_id, joined +"
     f" (floor((911 - (joined - date '2023-01-01')) * 86400 * {chance('i', 24)}) * interval '1 second') AS ordered_at,"
@@ -198,13 +196,13 @@ SHOP = [
     "ALTER TABLE orders ADD PRIMARY KEY (order_id), ADD FOREIGN KEY (customer_id) REFERENCES customers",
     "CREATE TABLE items AS SELECT i AS item_id,"
     f" 1 + floor({{orders}} * {chance('i', 27)})::int AS order_id,"
-    f" 1 + floor(1000 * {chance('i', 28)} ^ 2)::int AS product_id, 1 + floor(3 * {chance('i', 29)})::int AS quantity"
+    f" 'c' || floor(8 * {chance('i', 28)} ^ 2)::int AS category, 1 + floor(3 * {chance('i', 29)})::int AS quantity,"
+    f" round((1 + 50 * {chance('i', 30)})::numeric, 2)::double precision AS price"
     " FROM generate_series(1, {items}) i",
-    "ALTER TABLE items ADD PRIMARY KEY (item_id), ADD FOREIGN KEY (order_id) REFERENCES orders,"
-    " ADD FOREIGN KEY (product_id) REFERENCES products",
+    "ALTER TABLE items ADD PRIMARY KEY (item_id), ADD FOREIGN KEY (order_id) REFERENCES orders",
     "CREATE INDEX ON orders (customer_id, ordered_at)",
     "CREATE INDEX ON items (order_id)",
-    "ANALYZE customers, products, orders, items",
+    "ANALYZE customers, orders, items",
 ]
 WINDOWS = {"": "", "_30": "30 days", "_90": "90 days", "_180": "180 days"}
 
@@ -222,11 +220,11 @@ def _shop_features() -> str:
     listed += [f"sum(o.c{i}) AS category_{i}" for i in range(8)]
     listed += ["extract(epoch FROM t.as_of - max(o.ordered_at)) AS since_last",
                "extract(epoch FROM t.as_of - min(o.ordered_at)) AS since_first"]  # fmt: skip
-    categories = ", ".join(f"count(*) FILTER (WHERE p.category = 'c{i}') AS c{i}" for i in range(8))
+    categories = ", ".join(f"count(*) FILTER (WHERE category = 'c{i}') AS c{i}" for i in range(8))
     each = ", ".join(f"i.c{i}" for i in range(8))
     return (
-        "WITH i AS (SELECT order_id, sum(quantity) AS quantity, avg(p.price) AS price,"
-        f" {categories} FROM items JOIN products p USING (product_id) GROUP BY order_id),"
+        "WITH i AS (SELECT order_id, sum(quantity) AS quantity, avg(price) AS price,"
+        f" {categories} FROM items GROUP BY order_id),"
         f" o AS (SELECT o.*, i.quantity, i.price, {each} FROM orders o LEFT JOIN i USING (order_id))"
         f" SELECT t.example, t.target, c.country, c.channel, c.joined, {', '.join(listed)}"
         " FROM churn t JOIN customers c USING (customer_id)"

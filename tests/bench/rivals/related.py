@@ -316,7 +316,8 @@ def deep_features(told: Told, tables: dict[str, pd.DataFrame]) -> tuple[pd.DataF
         times["time"] = times["time"].dt.floor(told["round"])
     begun = time.monotonic()
     matrix, _ = featuretools.dfs(
-        entityset=entities, target_dataframe_name="examples", cutoff_time=times, max_depth=2,
+        entityset=entities, target_dataframe_name="examples", cutoff_time=times,
+        max_depth=told.get("depth", 2),
         agg_primitives=["count", "sum", "mean", "std", "min", "max", "mode", "num_unique", "last", "time_since_last"],
         trans_primitives=["month", "weekday", "hour"],         training_window=told.get("window"),
     )  # fmt: skip
