@@ -30,7 +30,8 @@ def shop(lab: Lab) -> Lab:
 
 def predicted(shop: Lab, query: str, **more: Any) -> list[Any]:
     named = "".join(f", {name} => %s" for name in more)
-    return shop(f"SELECT key_value, class, probability FROM predict('m', %s{named})", query, *more.values())
+    """Sorted: rows have no order on Greenplum."""
+    return sorted(shop(f"SELECT key_value, class, probability FROM predict('m', %s{named})", query, *more.values()))
 
 
 def refused(shop: Lab, statement: str, *values: Any) -> str:
