@@ -113,7 +113,9 @@ def test_few_rows_and_many_are_read_alike(shop: Lab) -> None:
         for _ in range(7):  # from the sixth on, PostgreSQL has one plan for all
             assert predicted(shop, few) == expected
         others = few.replace("*", "customer::number, seen::timestamptz(3), gone, '%'::varchar(5) AS \"x;y\"")
-        assert [one[1:] for one in predicted(shop, others.replace("%", "%%"))] == [one[1:] for one in expected]
+        assert sorted(one[1:] for one in predicted(shop, others.replace("%", "%%"))) == sorted(
+            one[1:] for one in expected
+        )
     # More rows than the planner expects are read, too: an estimate is no limit.
     shop("ALTER FUNCTION many ROWS 1")
     assert len(predicted(shop, "SELECT * FROM many(1000)")) == 1000
@@ -239,17 +241,16 @@ def test_what_judges_a_model(shop: Lab) -> None:
 
 def test_a_table_of_predictions_has_those_of_a_query(shop: Lab) -> None:
     assert shop.value("SELECT predict_into('m', 'churn', 'made')") == 1200
-    made = shop("SELECT predicted_gone::text, probability FROM made ORDER BY customer, seen")
-    assert made == [one[1:] for one in predicted(shop, "SELECT * FROM churn ORDER BY customer, seen")]
+    made = shop("SELECT predicted_gone::text, probability FROM made")
+    assert sorted(made) == sorted(one[1:] for one in predicted(shop, "SELECT * FROM churn"))
     shop("DROP TABLE made")
 
 
 def test_a_predictor_takes_the_keys_and_the_time(shop: Lab) -> None:
     told = shop.value("SELECT create_predictor('m', 'churns')")
     assert told.endswith("churns(seen, customer)")
-    for customer, seen, (_, found, _) in zip(
-        *zip(*shop("SELECT customer, seen FROM churn ORDER BY 1, 2 LIMIT 3")), predicted(shop, ROWS)
-    ):
+    for customer, seen in shop("SELECT customer, seen FROM churn ORDER BY 1, 2 LIMIT 3"):
+        ((_, found, _),) = predicted(shop, f"SELECT * FROM churn WHERE customer = {customer} AND seen = '{seen}'")
         assert shop.value("SELECT churns(customer => %s, seen => %s)::text", customer, seen) == found
     now = predicted(shop, "SELECT 7 AS customer")[0][1]
     assert shop.value("SELECT churns(customer => 7)::text") == now
@@ -272,7 +273,7 @@ def test_a_registered_model_is_retrained(shop: Lab) -> None:
     name = f"churners_{shop.schema}"
     shop("SELECT register(%s, 'm', alias => 'production')", name)
     of_version = f"SELECT key_value, class, probability FROM predict('{name}@production', '{ROWS}')"
-    assert predicted(shop, ROWS) == shop(of_version)
+    assert predicted(shop, ROWS) == sorted(shop(of_version))
     (found,) = shop("SELECT version, before, after FROM retrain(%s, if_unchanged => true)", name)
     assert found[0] == 2 and None not in found
     assert len(shop(f"SELECT * FROM predict('{name}@2', '{ROWS}')")) == 40
