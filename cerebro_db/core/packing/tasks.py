@@ -14,6 +14,7 @@ from typing import Optional
 
 from ..records import dataclass
 
+MADE = "cerebro.make_task: "  # how the comment of a task's target begins
 MOST_CUT_OFFS = 10_000
 MOST_DIGITS = 9
 

@@ -218,6 +218,16 @@ def _made(db: Database, task: LabelTask, periods: Periods) -> int:
     db.patiently(
         sql("ALTER TABLE {output} ADD PRIMARY KEY ({names})", output=task.output.sql, names=joined(", ", names))
     )
+    # By this comment, related => 'auto' leaves the table out for other tables: its targets know what comes later.
+    said = f"{tasks.MADE}{task.expression} of the events in {task.intervals.horizon} from as_of on"
+    db.execute(
+        sql(
+            "COMMENT ON COLUMN {output}.{target} IS {said}",
+            output=task.output.sql,
+            target=identifier(TARGET),
+            said=literal(said),
+        )
+    )
     refers = links.refer(db, task.output, task.link)
     db.patiently(sql("ANALYZE {output}", output=task.output.sql))
     return _tell(db, task, periods, possible["rows"], refers=refers)

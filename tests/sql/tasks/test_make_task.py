@@ -173,6 +173,23 @@ def test_the_call_that_is_said_reads_the_events(shop: Lab, case: str) -> None:
     assert not [one for one in columns if one.endswith((".name", ".id", ".customer"))] or related == "'auto'", columns
 
 
+def test_a_task_is_not_read_for_another_one(shop: Lab) -> None:
+    """Its rows of an earlier time have targets that are made of events after the time of the other one's rows."""
+    shop("CREATE TABLE members AS SELECT id, joined FROM customers; ALTER TABLE members ADD PRIMARY KEY (id)")
+    shop("CREATE TABLE buys AS SELECT customer AS id, ordered, amount FROM orders")
+    shop("ALTER TABLE buys ADD FOREIGN KEY (id) REFERENCES members")
+    for name, target in (("one_task", "sum(amount)"), ("other_task", "count(*) = 0")):
+        shop(f"SELECT make_task('members', 'buys', '{target}', '{name}', '60 days', '30 days')")
+    shop("SELECT pack('other_task', 'other_packed', 'target', related => 'auto', as_of => 'as_of')")
+    columns = [column for (column,) in shop("SELECT column_name FROM prepared_columns('other_packed')")]
+    assert any("buys.count" in one for one in columns) and not [one for one in columns if "task" in one], columns
+    # Whoever names it has chosen so; and without the comment it is a table like any other.
+    shop("COMMENT ON COLUMN one_task.target IS NULL")
+    shop("SELECT pack('other_task', 'leaking', 'target', related => 'auto', as_of => 'as_of')")
+    columns = [column for (column,) in shop("SELECT column_name FROM prepared_columns('leaking')")]
+    assert [one for one in columns if "one_task.target" in one], columns
+
+
 def test_cut_off_times_that_are_given(shop: Lab) -> None:
     call = "SELECT make_task('customers', 'orders', 'count(*)', '{}', '1 month', '1 month', validation => 0{})"
     shop(call.format("forwards", ", starts => '2025-01-31', ends => '2025-05-31'"))

@@ -20,6 +20,7 @@ from cerebro_db.core.packing.related import (
     parent_of,
 )
 from cerebro_db.core.packing.related_argument import WantedRelated, WantedStep
+from cerebro_db.core.packing.tasks import MADE
 from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.sql import sql
 from cerebro_db.core.sql_types import DATES, SqlType
@@ -291,6 +292,8 @@ def _followed(db: Database, origin: StepsOrigin, depth: int) -> list[Reached]:
                 path = label if parent is None else f"{parent.path}{SEPARATOR}{label}"
                 if far >= depth or len(labels_of(path)) > DEEPEST or _goes_back(parent, key, many, origin):
                     continue
+                if many and _is_task(db, key.of):
+                    continue
                 one = _reached(db, origin, path, key, many)
                 if isinstance(one, LeftOut):
                     left_out.append(one)
@@ -308,6 +311,12 @@ def _followed(db: Database, origin: StepsOrigin, depth: int) -> list[Reached]:
             f"To read them: related => '{json.dumps(said)}'." if any(one.entry for one in left_out) else None,
         )
     return found[:MOST_STEPS]
+
+
+def _is_task(db: Database, oid: int) -> bool:
+    """Whether cerebro.make_task has made a table: its rows have an earlier time, but know what came after it."""
+    relation = relations.of_oid(db, oid)
+    return relation is not None and any(one.startswith(MADE) for one in relations.comments(db, relation).values())
 
 
 def _goes_back(parent: Reached | None, key: ForeignKey, many: bool, origin: StepsOrigin) -> bool:
