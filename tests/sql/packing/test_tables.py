@@ -1028,8 +1028,8 @@ def test_what_cannot_be_predicted_is_refused(
 
 def test_a_prediction_that_is_given_up_leaves_the_session_usable(trained: Lab) -> None:
     chunks = (
-        "cerebro_internal._predict_rows('price_models', 'TABLE houses', NULL, NULL, 1, NULL, false, false, NULL, false,"
-        " NULL)"
+        "cerebro_internal._predict_rows('price_models', 'TABLE houses', NULL, NULL, 1, NULL, false, false, NULL, NULL,"
+        " false)"
     )
     for _ in range(2):
         rows = trained(f"SELECT ({chunks}).ids[1] LIMIT 1")

@@ -293,7 +293,7 @@ def test_no_function_in_python_is_without_its_guard(place: Lab) -> None:
             place(f"SELECT cerebro_internal.{name}({arguments}), max(i + 0) FROM numbers")
     for body in (
         "cancel(max(i + 0), NULL)",
-        "_predict_rows(max(t), 'x', NULL, NULL, 1, NULL, false, false, NULL, false)",
+        "_predict_rows(max(t), 'x', NULL, NULL, 1, NULL, false, false, NULL, NULL, false)",
         "doctor(max(i + 0))",
     ):
         with pytest.raises(psycopg2.Error, match="a query calls this on the coordinator"):
