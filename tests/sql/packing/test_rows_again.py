@@ -43,7 +43,8 @@ def packed(lab: Any, output: str, source: str = "houses", **more: Any) -> str:
     """The name of the packed table in this schema that the verbs use for these arguments of cerebro.pack."""
     names = (
         "inputs", "prepare", "validation", "validation_table", "split_by", "split_at", "stratify", "buffer_size",
-        "segments", "distribution_rules", "seed", "sequence", "weights", "class_weight", "folds", "group_by",
+        "segments", "distribution_rules", "seed", "sequence", "weights", "class_weight", "folds", "group_by", "related",
+        "as_of",
     )  # fmt: skip
     given = {"target": "class", **dict.fromkeys(names), **more}
     named = ", ".join(f"{name} => %s" for name in given)
@@ -377,6 +378,16 @@ def test_each_argument_of_packing_counts(houses: Lab) -> None:
     houses("CREATE VIEW seen AS TABLE houses")
     assert packed(houses, "seen_packed", source="seen", **usual) == "seen_packed", "the table has another name"
     houses("DROP VIEW seen; DROP TABLE others")
+
+
+def test_a_row_of_a_related_table_counts(houses: Lab) -> None:
+    houses("CREATE TABLE visits AS SELECT id AS house, id % 5 AS length FROM houses")
+    given = {"related": {"visits": {"on": {"id": "house"}}}, "inputs": "size"}
+    assert packed(houses, "a_packed", **given) == "a_packed"
+    assert packed(houses, "b_packed", **given) == "a_packed"
+    houses("UPDATE visits SET length = 7 WHERE house = 3")
+    assert packed(houses, "b_packed", **given) == "b_packed"
+    houses("DROP TABLE visits")
 
 
 def test_rows_that_differ_each_time_are_packed_each_time(houses: Lab) -> None:
