@@ -183,6 +183,7 @@ class ManyRows:
     measures: Annotated[tuple[RelatedMeasure, ...], Within(0, MOST_OF_STEP)]
     aggregates: Annotated[tuple[Aggregate, ...], Within(0, MOST_OF_STEP)]
     latest: Optional[Latest] = None
+    crowded: bool = codec.omitted(False)  # an example has so many rows that they are not read one example after another
 
     @property
     def names(self) -> list[str]:
@@ -234,6 +235,14 @@ class Related:
                 yield step
                 yield from self.inner(step.path)
 
+    def can_be_ranked(self, path: str) -> bool:
+        """Whether the rows at the end of a path have one time, so that an example has all of them up to a rank."""
+        chain = self.chain(path)
+        first = next(place for place, step in enumerate(chain) if step.many)
+        timed = [step for step in chain[first:] if step.time is not None]
+        inner = any(step.time is not None for step in self.inner(path))
+        return self.as_of is not None and len(timed) == 1 and timed[0].many and not inner
+
     def require_agreement(self) -> None:
         paths = [step.path for step in self.steps]
         if len(set(paths)) < len(paths):
@@ -253,6 +262,8 @@ class Related:
                 raise Misfit(f"has no path {rows.path!r}", "rows")
             measured = {(one.path, one.column) for one in rows.measures}
             numbers = [one.of for one in rows.aggregates if one.kind in OF_NUMBERS and one.of is not None]
+            if rows.crowded and not self.can_be_ranked(rows.path):
+                raise Misfit("cannot be true: its rows have several times, or none", "rows")
             if any((one.path, one.column) not in measured for one in numbers):
                 raise Misfit("lacks the measure of an aggregate", "rows")
 

@@ -20,7 +20,7 @@ from ..definitions.references import ModelRef, model_ref
 from ..models import calibrations
 from ..models.model_cache import read_model
 from ..models.trained import TrainedModel
-from ..packing.related.deriving import OpenedTables
+from ..packing.related.derivation import OpenedTables
 from . import by_group, related_rows
 
 OURS = "Made by cerebro_db."  # how the comment of each such function ends

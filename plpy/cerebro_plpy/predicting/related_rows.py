@@ -22,7 +22,7 @@ from ..database.relations import Column, Relation
 from ..models.trained import TrainedModel
 
 if TYPE_CHECKING:
-    from ..packing.related.deriving import OpenedTables
+    from ..packing.related.derivation import OpenedTables
     from ..packing.related.reading import RelatedRows
     from .query_reading import Reading
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from psycopg2 import Error, errors
 
+from cerebro_db.core.packing.related import KINDS
 from tests.sql.lab import Json, Lab
 from tests.sql.packing.test_append import read
 
@@ -45,7 +46,7 @@ STEPS = {
 }
 
 
-Derived = Callable[[str], list[Json]]
+Derived = Callable[..., list[Json]]
 
 
 @pytest.fixture(scope="module")
@@ -77,17 +78,21 @@ def derived(shop: Lab) -> Derived:
     shop("SELECT count(*) FROM cerebro.doctor()")  # the session has our code now
     shop(
         """
-        CREATE FUNCTION derive(query text, result text) RETURNS void LANGUAGE plpython3u AS $f$
+        CREATE FUNCTION derive(query text, result text, ranked boolean) RETURNS void LANGUAGE plpython3u AS $f$
+        from dataclasses import replace
         from cerebro_db.core.packing.layout import Layout
         from cerebro_db.core.names import Name
         from cerebro_db.core.sql import sql
         from cerebro_plpy.database import relations
         from cerebro_plpy.database.access import Database
-        from cerebro_plpy.packing.related import deriving, planning
+        from cerebro_plpy.packing.related import derivation, deriving, planning
         db = Database(plpy)
         plan = Layout.parse(plpy.execute("SELECT layout FROM packed_summary")[0]["layout"], "layout").related
+        if ranked:
+            plan = replace(plan, rows=tuple(replace(one, crowded=plan.can_be_ranked(one.path)) for one in plan.rows))
+            assert all(one.crowded for one in plan.rows)
         found = {step.path: relations.existing(db, step.table.for_people) for step in plan.steps}
-        tables = deriving.OpenedTables(found, {path: relations.columns(db, one) for path, one in found.items()})
+        tables = derivation.OpenedTables(found, {path: relations.columns(db, one) for path, one in found.items()})
         source, present = relations.of_query(db, query)
         as_of = None if plan.as_of is None else present[plan.as_of]
         examples = planning.examples_of(source.rows, present, as_of, again=False)
@@ -97,9 +102,9 @@ def derived(shop: Lab) -> Derived:
         """
     )
 
-    def derive(query: str) -> list[Json]:
+    def derive(query: str, *, ranked: bool = False) -> list[Json]:
         shop("DROP TABLE IF EXISTS its_columns")
-        shop("SELECT derive(%s, 'its_columns')", query)
+        shop("SELECT derive(%s, 'its_columns', %s)", query, ranked)
         return [row for (row,) in shop("SELECT to_jsonb(t) FROM its_columns t ORDER BY to_jsonb(t)::text")]
 
     return derive
@@ -221,7 +226,7 @@ def test_the_bits_are_the_same_on_every_server(shop: Lab, derived: Derived) -> N
     assert hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest() == DERIVED
 
 
-DERIVED = "e4b30fe0163b78439d08d882919587182e505eae5dec458cc3970e50597dc7f9"
+DERIVED = "b4b4318f4596ece44c52592779eefd2dddb14d0bbe9244842efe1b65faecc285"
 
 
 def test_declared_foreign_keys_are_followed(shop: Lab) -> None:
@@ -354,16 +359,50 @@ def test_a_long_read_ends_with_a_cancel(shop: Lab) -> None:
     assert not shop("SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE 'rows_%%'")
 
 
-def test_rows_of_a_crowd_are_left_out(shop: Lab) -> None:
-    """Each of 12,000 flights would read all earlier ones of its airport."""
+def test_ranks_give_the_same_bits(shop: Lab, derived: Derived) -> None:
+    """Also of rows with the same time, and of examples without rows."""
+    shop("UPDATE orders SET at = '2023-09-01 00:00Z' WHERE id % 10 = 0")
+    packed(shop, STEPS)
+    kinds = {one["kind"] for rows in layout(shop)["related"]["rows"] for one in rows["aggregates"]}
+    assert kinds == set(KINDS)
+    query = "SELECT * FROM churn UNION ALL SELECT customer, '2023-09-01 00:00Z', false FROM churn"
+    query += " UNION ALL SELECT 5, '-infinity', false UNION ALL SELECT 5, 'infinity', false"
+    rows, ranked = derived(query), derived(query, ranked=True)
+    assert len(rows) == 2402
+    for one, other in zip(rows, ranked):
+        assert one == other
+
+
+def test_a_crowd_is_ranked(shop: Lab, derived: Derived) -> None:
+    """Each of 18,000 flights has all earlier ones of its airport: a hundred million rows."""
     shop("""
     CREATE TABLE ports (code text PRIMARY KEY, height integer);
     INSERT INTO ports VALUES ('a', 1), ('b', 2);
-    CREATE TABLE flights AS SELECT i AS id, CASE WHEN i % 3 = 0 THEN 'b' ELSE 'a' END AS port, i % 7 AS delay,
+    CREATE TABLE flights AS SELECT i AS id, CASE WHEN i % 3 = 0 THEN 'b' ELSE 'a' END AS port, i * 7919 % 70 AS delay,
       timestamptz '2024-01-01 00:00Z' + i * interval '1 hour' AS at FROM generate_series(1, 18000) i;
     ALTER TABLE flights ADD PRIMARY KEY (id), ADD FOREIGN KEY (port) REFERENCES ports;
     """)
     steps = {"ports": {"unchanging": True}, "ports.flights": {"time": "at", "columns": "delay"}}
+    packed(shop, steps, "flights", "delay", as_of="at")
+    assert [one["crowded"] for one in layout(shop)["related"]["rows"]] == [True]
+    (row,) = derived("SELECT * FROM flights WHERE id = 17000")
+    expected = shop("SELECT count(*), sum(delay), max(delay), count(*) FILTER (WHERE id >= 17000 - 24) FROM flights"
+                    " WHERE port = 'a' AND id < 17000")  # fmt: skip
+    names = ("count", "delay sum", "delay largest", "count 1d")
+    assert (
+        tuple(row[f"ports.flights.{name}"] for name in names if f"ports.flights.{name}" in row)[:3] == expected[0][:3]
+    )
+    assert row["ports.flights.since last"] == pytest.approx(1 / 24)
+
+
+def test_rows_of_a_crowd_that_cannot_be_ranked_are_left_out(shop: Lab) -> None:
+    """Their rows have two times."""
+    shop("""
+    CREATE TABLE legs AS SELECT id AS flight, id % 3 AS miles, at + interval '1 minute' AS done FROM flights;
+    ALTER TABLE legs ADD FOREIGN KEY (flight) REFERENCES flights;
+    """)
+    steps = {"ports": {"unchanging": True}, "ports.flights": {"time": "at", "columns": "delay"},
+             "ports.flights.legs": {"time": "done"}}  # fmt: skip
     told = packed(shop, steps, "flights", "delay", as_of="at")
-    assert [one for one in told if "ports.flights is left out" in one and "the limit is 100,000,000" in one]
-    assert [step["path"] for step in layout(shop)["related"]["steps"]] == ["ports"]
+    assert [one for one in told if "ports.flights.legs is left out" in one and "the limit is 100,000,000" in one]
+    assert [step["path"] for step in layout(shop)["related"]["steps"]] == ["ports", "ports.flights"]

@@ -6,7 +6,7 @@ Only rows that examples may read are looked at, so rows at or after the time of 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from cerebro_db.core.names import STATE_SCHEMA, Name, token
@@ -44,12 +44,14 @@ from ..columns import statistics
 from ..columns.statistics import Looked
 from ..rows import feature_sql
 from . import deriving, steps
-from .deriving import AGE, Examples
+from .derivation import AGE, Examples
 from .steps import Reached, StepsOrigin
 
-EXAMPLES = 3000  # in the sample
+EXAMPLES, FEWEST_EXAMPLES = 3000, 30  # in the sample
+SAMPLED = 2_000_000  # related rows that the examples of a sample have, about
 OF_EXAMPLE = 100  # rows of one example in the sample: some have a million
 MOST_AGGREGATES = 160  # of all paths together
+CROWD = 300  # rows of an example, on average: with more, rows are ranked
 MOST_READ = 100_000_000  # related rows at the end of a path, each counted once for each example
 LENGTHS = (4, 8, 16, 32)  # of the latest rows
 USUAL_SHARE = 0.9  # of the examples have no more rows than that
@@ -97,12 +99,14 @@ class Decided:
 
 
 def planned(
-    db: Database, origin: StepsOrigin, examples: Examples, some: Examples, reached: Sequence[Reached]
+    db: Database, origin: StepsOrigin, examples: Examples, some: Callable[[int], Examples], reached: Sequence[Reached]
 ) -> Decided:
-    """The plan, with the aggregates that matter most.  ``some``: a sample of the examples."""
+    """The plan, with the aggregates that matter most.  ``some``: a sample of so many examples."""
     bare = Related(tuple(one.step for one in reached), (), (), origin.as_of.name if origin.as_of else None)
+    (counted,) = db.scan(sql("SELECT count(*) AS rows FROM {rows} AS s", rows=examples.rows))
     read = {one.path: _rows_read(db, bare, examples, reached, one) for one in reached if one.many}
-    reached = _without_crowds(db, reached, read)
+    crowded = {path for path, rows in read.items() if rows > CROWD * counted["rows"] and bare.can_be_ranked(path)}
+    reached = _without_crowds(db, reached, {path: rows for path, rows in read.items() if path not in crowded})
     bare = replace(bare, steps=tuple(one.step for one in reached))
     many = {one.path for one in reached if any(step.many for step in bare.chain(one.path))}
     carried = [
@@ -114,8 +118,10 @@ def planned(
     ends = [one for one in reached if one.many]
     found = []
     for one in ends:
-        sampled = _sampled(db, bare, some, reached, one)
-        found.append(_rows(one, sampled, bool(origin.as_of), MOST_AGGREGATES // len(ends)))
+        each = max(1, read[one.path] // max(1, counted["rows"]))
+        sampled = _sampled(db, bare, some(max(FEWEST_EXAMPLES, min(EXAMPLES, SAMPLED // each))), reached, one)
+        rows = _rows(one, sampled, bool(origin.as_of), MOST_AGGREGATES // len(ends))
+        found.append(replace(rows, crowded=one.path in crowded))
     plan = replace(bare, carried=tuple(carried), rows=tuple(found))
     return Decided(plan, {path: rows for path, rows in read.items() if path in many})
 
@@ -178,7 +184,7 @@ def _read(db: Database, sample: Relation, end: Reached, places: _Places, bare: R
         sql(
             "SELECT COALESCE(sum(m), 0)::bigint AS rows,"
             " COALESCE(percentile_disc({share}) WITHIN GROUP (ORDER BY m), 0) AS most"
-            " FROM (SELECT max(n) AS m FROM {rows} AS s GROUP BY {keys}) g",
+            " FROM (SELECT max(m) AS m FROM {rows} AS s GROUP BY {keys}) g",
             share=USUAL_SHARE,
             rows=sample.rows,
             keys=deriving.keys(bare, examples, end.path),

@@ -24,7 +24,7 @@ from ...database import relations
 from ...database.access import Database
 from ...database.relations import Column, Relation
 from . import deriving
-from .deriving import Examples, OpenedTables
+from .derivation import Examples, OpenedTables
 
 Opens = Callable[[Relation, Layout], Optional[OpenedTables]]  # of a packed table, the related tables that it reads
 ROWS = Relation(0, "", "", "", False, "the rows")

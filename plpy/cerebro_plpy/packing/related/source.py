@@ -21,7 +21,7 @@ from ...database.access import Database
 from ...database.relations import Column, Relation
 from .. import checked_arguments
 from . import deriving, planning, steps
-from .deriving import OpenedTables
+from .derivation import Examples, OpenedTables
 from .planning import Decided
 from .steps import StepsOrigin
 
@@ -74,13 +74,15 @@ def asked_for(db: Database, source: Relation, given: PackArguments) -> ReadBesid
             + (", with a column that has the time of its rows." if as_of is not None else "."),
             hint=EXAMPLE,
         )
-    rows = sql(
-        "(SELECT * FROM {rows} AS q ORDER BY {hashed} LIMIT {most})",
-        rows=source.rows,
-        hashed=checked_arguments.hash_of_rows(db, source),
-        most=planning.EXAMPLES,
-    )
-    every, some = (planning.examples_of(one, present, as_of, again=True) for one in (source.rows, rows))
+    hashed = checked_arguments.hash_of_rows(db, source)
+
+    def some(most: int) -> Examples:
+        rows = sql(
+            "(SELECT * FROM {rows} AS q ORDER BY {hashed} LIMIT {most})", rows=source.rows, hashed=hashed, most=most
+        )
+        return planning.examples_of(rows, present, as_of, again=True)
+
+    every = planning.examples_of(source.rows, present, as_of, again=True)
     decided = planning.planned(db, origin, every, some, reached)
     plan = decided.plan
     if not plan.steps:

@@ -29,7 +29,7 @@ from ...database import foreign_keys, relations
 from ...database.access import Database
 from ...database.foreign_keys import ForeignKey
 from ...database.relations import Column, Relation
-from .deriving import OpenedTables
+from .derivation import OpenedTables
 
 
 @dataclass(frozen=True)
