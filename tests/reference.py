@@ -81,6 +81,7 @@ FUNCTIONS = {
     "Trained models": [
         "predict",
         "predict_into",
+        "related_rows",
         "create_predictor",
         "ensemble",
         "drop_model",
