@@ -23,6 +23,7 @@ from ..definitions.references import model_ref
 from ..models import calibrations
 from ..models.model_cache import read_model
 from ..models.trained import TrainedModel, class_labels
+from ..predicting import related_rows
 from ..predicting.keys_and_outputs import PAIR
 from .actual_values import TEXT, Actual, actual_of
 
@@ -65,8 +66,9 @@ def to_predict(db: Database, given: JudgingArguments) -> dict[str, Any]:
     judged = judged_of(db, model, query, given.target)
     source, variable = judged.source, judged.variable
     wanted = calibrations.Wanted.of(given.coverage, given.calibrated, given.thresholds)
-    # For its errors alone: those of cerebro.predict, which applies them, would name cerebro.predict.
+    # For their errors alone: those of cerebro.predict, which applies them, would name cerebro.predict.
     calibrations.applied(db, model, wanted)
+    related_rows.opened(db, model.table, model.layout, given.related)
     kind, blank, wanted_class = (given.wanted or "").partition(" ")  # a class may be an empty text
     is_number = variable.target == "real"
     if kind != "any" and is_number != (kind == "number"):
