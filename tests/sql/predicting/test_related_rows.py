@@ -30,8 +30,9 @@ def shop(lab: Lab) -> Lab:
 
 def predicted(shop: Lab, query: str, **more: Any) -> list[Any]:
     named = "".join(f", {name} => %s" for name in more)
-    """Sorted: rows have no order on Greenplum."""
-    return sorted(shop(f"SELECT key_value, class, probability FROM predict('m', %s{named})", query, *more.values()))
+    """By customer, and sorted: rows have no order on Greenplum."""
+    call = f"SELECT key_value, class, probability FROM predict('m', %s, 'customer'{named})"
+    return sorted(shop(call, query, *more.values()))
 
 
 def refused(shop: Lab, statement: str, *values: Any) -> str:
@@ -54,7 +55,8 @@ def test_one_row_and_many_have_the_same_bits(shop: Lab) -> None:
     for customer, seen in shop("SELECT customer, seen FROM churn ORDER BY 1, 2 LIMIT 9"):
         alone += predicted(shop, f"SELECT * FROM churn WHERE customer = {customer} AND seen = '{seen}'")
     together = predicted(shop, "SELECT * FROM churn ORDER BY customer, seen LIMIT 9")
-    assert [one[1] for one in alone] == [one[1] for one in together]
+    alone.sort()
+    assert [one[:2] for one in alone] == [one[:2] for one in together]
     # A network rounds otherwise for one row than for several.
     assert [one[2] for one in alone] == pytest.approx([one[2] for one in together], abs=1e-5)
     # A query that has the columns already is read as it is.
@@ -103,6 +105,8 @@ def test_a_query_without_a_time_is_predicted_as_of_now(shop: Lab) -> None:
 
 def test_few_rows_and_many_are_read_alike(shop: Lab) -> None:
     """The statement for few rows is planned once, and has their query as its parameter."""
+    if shop.greenplum:
+        pytest.skip("a function in FROM cannot read tables")
     shop(
         "CREATE DOMAIN number AS integer; CREATE FUNCTION many(most integer) RETURNS SETOF churn LANGUAGE plpgsql"
         " ROWS 1000 AS $$ BEGIN RETURN QUERY SELECT * FROM churn ORDER BY customer, seen LIMIT most; END $$"
@@ -272,7 +276,7 @@ def test_more_rows_are_packed_like_the_first(shop: Lab) -> None:
 def test_a_registered_model_is_retrained(shop: Lab) -> None:
     name = f"churners_{shop.schema}"
     shop("SELECT register(%s, 'm', alias => 'production')", name)
-    of_version = f"SELECT key_value, class, probability FROM predict('{name}@production', '{ROWS}')"
+    of_version = f"SELECT key_value, class, probability FROM predict('{name}@production', '{ROWS}', 'customer')"
     assert predicted(shop, ROWS) == sorted(shop(of_version))
     (found,) = shop("SELECT version, before, after FROM retrain(%s, if_unchanged => true)", name)
     assert found[0] == 2 and None not in found
