@@ -304,10 +304,17 @@ class AutoGluon:
     def fit(self, x: pd.DataFrame, y: pd.Series) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="cerebro-bench-")
         metric = "accuracy" if self.of_classes else "r2"
-        made = self.predictor(label="target of all", eval_metric=metric, path=self.folder.name, verbosity=0)
-        self.model = made.fit(
-            x.assign(**{"target of all": y}), time_limit=self.budget, presets=self.preset, num_cpus="auto"
-        )
+        rows, begun = x.assign(**{"target of all": y}), time.monotonic()
+
+        def fitted(folder: str, **more: Any) -> Any:
+            left = self.budget - (time.monotonic() - begun)
+            made = self.predictor(label="target of all", eval_metric=metric, path=folder, verbosity=0)
+            return made.fit(rows, time_limit=left, presets=self.preset, num_cpus="auto", **more)
+
+        try:
+            self.model = fitted(self.folder.name + "/first")
+        except AssertionError:  # it tries first whether to stack, and in a short time no model may come of that
+            self.model = fitted(self.folder.name + "/second", dynamic_stacking=False)
 
     def score(self, x: pd.DataFrame, y: pd.Series) -> float:
         from sklearn.metrics import accuracy_score, r2_score
