@@ -107,7 +107,7 @@ def _of_summary(db: Database, ref: ModelRef, column: str) -> Any:
 def _completed(db: Database, ref: ModelRef, rows: tuple[Relation, dict[str, Column]], related: str | None) -> Completed:
     """The rows with the columns of related tables; the errors that predictions of these rows would have."""
     table, layout = layout_of(db, ref)
-    found = related_rows.of_layout(db, table, layout, *rows, related)
+    found = related_rows.of(db, table, layout, *rows, related)
     inputs_by_name.found(layout, found.present, "the query")
     return found
 

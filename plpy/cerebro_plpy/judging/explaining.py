@@ -66,7 +66,7 @@ def explained(
     outputs, classes = _wanted(model.layout, given.target, given.wanted)
     source, present = relations.of_query(db, query)
     keys = keys_and_outputs.key_columns(db, given.key, present, model.layout, source, "the query")
-    whole = related_rows.of(db, model, source, present, given.related)
+    whole = related_rows.of(db, model.table, model.layout, source, present, given.related)
     rows = RowsOfGroups(whole.source, whole.present, "the query", keys)
     applied = calibrations.by_default(db, model) if model.grouped is None else None
     best = keys_and_outputs.best_classes(model.layout.outputs, 1, applied)
@@ -267,7 +267,7 @@ def _of_query(
 ) -> Background | None:
     """Rows of the query; None: it has none."""
     source, present = relations.of_query(db, query)
-    whole = related_rows.of(db, model, source, present, related)
+    whole = related_rows.of(db, model.table, model.layout, source, present, related)
     rows = RowsOfGroups(whole.source, whole.present, "the background", [])
     read, reading = by_group.reading_of(db, model, rows, None)
     reading.chunk = most

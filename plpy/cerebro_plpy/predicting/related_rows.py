@@ -19,7 +19,6 @@ from .. import platform
 from ..database import relations
 from ..database.access import Cursor, Database, PlanCursor
 from ..database.relations import Column, Relation
-from ..models.trained import TrainedModel
 
 if TYPE_CHECKING:
     from ..packing.related.derivation import OpenedTables
@@ -88,19 +87,6 @@ def _missing(table: Relation, paths: list[str], is_own: bool) -> WrongState:
 
 def of(
     db: Database,
-    model: TrainedModel,
-    source: Relation,
-    present: dict[str, Column],
-    given: str | None,
-    *,
-    keys: Collection[str] | None = None,
-) -> Completed:
-    """``keys``: of the rows' own columns, those that stay beside the inputs; None: all."""
-    return of_layout(db, model.table, model.layout, source, present, given, keys=keys)
-
-
-def of_layout(
-    db: Database,
     table: Relation,
     layout: Layout,
     source: Relation,
@@ -109,6 +95,7 @@ def of_layout(
     *,
     keys: Collection[str] | None = None,
 ) -> Completed:
+    """``keys``: of the rows' own columns, those that stay beside the inputs; None: all."""
     if layout.related is None and given is None or has_them(layout, present):
         return Completed(source, present, None)
     rows = rows_of(db, table, layout, source, present, given, keys=keys)

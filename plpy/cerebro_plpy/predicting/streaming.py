@@ -81,7 +81,7 @@ def predict_rows(db: Database, *, begun: HandedOver | None, **arguments: Any) ->
         best = keys_and_outputs.best_classes(model.layout.outputs, None if any(chosen) else ranks)
         keys = keys_and_outputs.key_columns(db, key, present, model.layout, source, "the query")
         timed = _timed(db, model, (source, present), key, keys_and_outputs.key_of(keys)) if given.times else None
-        whole = related_rows.of(db, model, source, present, given.related)
+        whole = related_rows.of(db, model.table, model.layout, source, present, given.related)
         rows_of_groups = by_group.RowsOfGroups(
             whole.source, whole.present, "the query", keys, timed, chosen=chosen, timed=timed is not None
         )
@@ -145,7 +145,7 @@ def reading_of(
     timed = None
     source, present = rows
     keys = _keys(key, present, model.layout) if model.layout.windows is None else {}
-    beside = related_rows.of(db, model, source, present, related, keys=keys)
+    beside = related_rows.of(db, model.table, model.layout, source, present, related, keys=keys)
     inputs = keys_and_outputs.inputs_of(db, model.layout, beside.present, "the query")
     if model.layout.windows is not None:
         buffers.count(db, source, inputs)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cerebro_db.core.arguments import PackArguments
 from cerebro_db.core.errors import BadData, InvalidArgument, UndefinedColumn
-from cerebro_db.core.names import STATE_SCHEMA, Name, split_list, token
+from cerebro_db.core.names import split_list
 from cerebro_db.core.packing.columns import family_of
 from cerebro_db.core.packing.related import Related
 from cerebro_db.core.packing.related_argument import EXAMPLE, wanted
@@ -15,14 +15,14 @@ from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import identifier, sql
 from cerebro_db.core.texts import counted
 
-from ... import platform
 from ...database import relations
 from ...database.access import Database
 from ...database.relations import Column, Relation
 from .. import checked_arguments
-from . import deriving, planning, steps
+from . import planning, steps
 from .derivation import Examples, OpenedTables
 from .planning import Decided
+from .reading import RelatedRows
 from .steps import StepsOrigin
 
 
@@ -37,19 +37,11 @@ class ReadBeside:
     entity: tuple[Column, ...] = ()
 
     def of(self, db: Database, source: Relation) -> Relation:
-        """The rows of a table with the columns of the plan.  ``drop`` drops the copy that has them."""
-        present = relations.columns(db, source)
-        as_of = _as_of(db, source, present, self.plan.as_of)
-        examples = planning.examples_of(source.rows, present, as_of, again=True)
-        copy = Name(STATE_SCHEMA, f"rows_{token()}")
-        db.patiently(
-            sql("CREATE UNLOGGED TABLE {copy} AS {query} {by}", copy=copy.sql,
-                query=deriving.query(self.plan, examples, self.tables), by=platform.of(db).distributed_by(None))
-        )  # fmt: skip
-        made = relations.find(db, copy)
-        assert made is not None
+        """The rows of a table with the columns of the plan, as a copy, which the caller drops."""
+        rows = RelatedRows.of(db, self.plan, self.tables, source, relations.columns(db, source))
+        made = rows.copied(db, source, again=True)
         found = relations.columns(db, made)
-        return replace(source, condition=None, copy=copy, more=tuple(found[name] for name in self.plan.names))
+        return replace(source, condition=None, copy=made.name, more=tuple(found[name] for name in self.plan.names))
 
 
 def asked_for(db: Database, source: Relation, given: PackArguments) -> ReadBeside | None:
@@ -92,12 +84,6 @@ def asked_for(db: Database, source: Relation, given: PackArguments) -> ReadBesid
     key = set(relations.unique_key(db, source))
     entity = {name for step in plan.steps if not step.parent for name, _ in step.on} & key
     return ReadBeside(plan, steps.opened(reached), tuple(present[name] for name in present if name in entity))
-
-
-def drop(db: Database, source: Relation) -> None:
-    """Drop the copy with the columns of related tables."""
-    if source.copy is not None:
-        db.execute(sql("DROP TABLE {copy}", copy=source.copy.sql))
 
 
 def _as_of(db: Database, source: Relation, present: Mapping[str, Column], name: str | None) -> Column | None:
@@ -158,7 +144,9 @@ def _tell(db: Database, decided: Decided) -> None:
         time = f", before {plan.as_of} by {step.time}" if step.time and plan.as_of else ""
         found = next((one for one in plan.rows if one.path == step.path), None)
         rows = ""
-        if found is not None:
+        if found is not None and found.crowded:
+            rows = ", by their ranks in the order of time"
+        elif found is not None:
             read = decided.rows[step.path]
             seconds += read * (JOINED + ADDED * len(found.aggregates) + SORTED * (found.latest is not None)) / 1e6
             rows = f"; the examples read at most {read:,} rows"
