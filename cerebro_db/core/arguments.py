@@ -70,7 +70,7 @@ class PackingArguments:
     rows. With a sequence, the columns are among those of its "by"."""
     related: Text = None
     """tables to read beside the source: auto follows declared foreign keys in both directions; a JSON object names
-    tables by their paths, for instance {"orders": {"time": "ordered_at"}, "orders.items": {}}
+    tables by their paths, for instance {"orders": {"time": "ordered_at"}, "orders.items": {"unchanging": true}}
     (docs/related.md)."""
     as_of: Text = None
     """the column with the time of each row. Of related tables, only rows before that time are read."""

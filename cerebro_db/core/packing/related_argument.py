@@ -16,7 +16,7 @@ from .related import DEEPEST, MOST_LATEST, MOST_OF_STEP, MOST_STEPS, SEPARATOR, 
 
 AUTO = "auto"
 USUAL_DEPTH = 2
-EXAMPLE = """For instance 'auto', or '{"orders": {"time": "ordered_at"}, "orders.items": {}}'."""
+EXAMPLE = """For instance 'auto', or '{"orders": {"time": "ordered_at"}, "orders.items": {"unchanging": true}}'."""
 LONGEST_LIST = MOST_OF_STEP * (LONGEST + 4)
 
 

@@ -87,7 +87,9 @@ def predict_rows(db: Database, *, begun: HandedOver | None, **arguments: Any) ->
         )
         yield from by_group.predicted(db, model, rows_of_groups, given.configuration, best)
         return
-    asked = (tuple(present.items()), key, ranks, wanted, given.probability_of, given.related)
+    # Names of tables in the argument lead elsewhere with another search_path.
+    schemas = None if given.related is None else db.value(sql("SELECT pg_catalog.current_schemas(true)::text"))
+    asked = (tuple(present.items()), key, ranks, wanted, given.probability_of, given.related, schemas)
     reading = model.remembered.get(asked)
     if reading is not None and reading.beside is not None and related_rows.mark(db, reading.beside) != reading.mark:
         reading = None  # a related table is another one now

@@ -372,7 +372,7 @@ def _tell(db: Database, task: LabelTask, periods: Periods, possible: int, *, ref
             f" {counted(after, 'row')} for validation{left}: no horizon of a row for training reaches into that time"
         )
         share = _share(rows - after - last, last, after)
-    if task.entity_time is None:
+    if task.entity_time is None and task.intervals.active is None:
         _mention_entity_time(db, link)
     split = f", split_at => '{AS_OF}'{share}" if after else f", split_by => {_text(written_list([link.key[0].name]))}"
     models = Name(None, f"{output.table}_models")
