@@ -15,10 +15,13 @@ BEGIN
                   FROM pg_catalog.generate_series(1, p.pronargs) n) AS given
           FROM pg_catalog.pg_proc p
          WHERE p.pronamespace IN ('cerebro'::regnamespace, 'cerebro_internal'::regnamespace)
-           AND p.proname IN ('train', 'search', 'fit', 'pack', '_packed_rows', 'pack_like', 'append',
+           AND (p.proname IN ('train', 'search', 'fit', 'pack', '_packed_rows', 'pack_like', 'append',
                              'predict', '_predict_rows', 'predict_into', 'create_predictor', 'calibrate', '_judging',
                              '_scored', 'evaluate', 'confusion_matrix', 'class_metrics', 'roc_curve', 'precision_recall',
                              'calibration', 'residuals', 'mistakes', 'importance', '_explained', 'explain', 'drift')
+                OR p.proname = '_predictions' -- and those of judging, on Greenplum
+                OR p.proname ~ ('^_(evaluate|confusion_matrix|class_metrics|roc_curve|precision_recall|calibration|residuals'
+                                || '|mistakes|importance|explain|drift)_(rows|lines)$'))
     LOOP
         BEGIN
             EXECUTE pg_catalog.format('DROP FUNCTION %s', old.signature);

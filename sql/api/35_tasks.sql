@@ -23,15 +23,19 @@ SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' 
 return api.make_task(plpy, @by_name@)
 $py$;
 COMMENT ON FUNCTION cerebro.make_task(@types@) IS
-'Makes a table to train on, of what will happen to entities, such as customers, by their events, such as orders: a row for
-each entity and cut-off time, with the key, as_of (the cut-off time) and the target, which is computed of the entity''s events
-from as_of on, up to as_of + horizon. cerebro.train with as_of => ''as_of'' then reads of related tables only what was before.
-A notice has the call. It returns the number of rows.
+'Makes a table to train on from what happened later. Entities, such as customers, have events, such as orders. The table has a
+row for each entity and cut-off time, with the key, as_of (the cut-off time) and the target. The target is computed from the
+entity''s events from as_of on, before as_of + horizon. With as_of => ''as_of'', cerebro.train reads only related rows from before
+that time. A notice shows the call. Returns the number of rows.
+
+The table gets a primary key. It also gets a foreign key to entity_table, if the caller may make one: deleting an entity
+deletes its rows, and entity_table cannot be dropped before this table.
 
 - entity_table, event_table: tables or views.
 - target: an expression that aggregates the events of one entity in one horizon, in the columns of event_table. ''count(*) = 0''
   is true for those who leave, ''sum(amount)'' is a number, ''(array_agg(product ORDER BY ordered_at))[1]'' is the next
-  product. as_of is the cut-off time. A sum of no events is 0. Rows whose target is NULL are left out, with a notice.
+  product. as_of is the cut-off time; an aggregate that uses it needs a column of the events, too. A sum of no events is 0. Rows
+  whose target is NULL are left out, with a notice.
 - horizon: how long after as_of events count, for instance ''90 days''.
 - every: the interval between cut-off times, for instance ''30 days'' or ''1 month''.
 - on_columns: the columns of event_table that have the entity''s key, separated by commas. NULL: those of its foreign key to
@@ -41,6 +45,6 @@ A notice has the call. It returns the number of rows.
 - starts, ends: the first and the last cut-off time. NULL: one horizon after the first event, and one horizon before the last
   one, so that no target is incomplete; of whole days, at midnight. Without starts, cut-off times are counted back from the last.
 - entity_time: a column of entity_table. An entity has rows only from this time on. NULL: at all cut-off times.
-- active: only entities with an event in so long before the cut-off time, for instance ''180 days'', have a row at it.
-- validation: the share of the cut-off times for validation, which are the last ones. Those before them whose horizons reach into
-  their time are left out, because rows for training would know it. 0: no cut-off time is left out.';
+- active: an interval before the cut-off time, for instance ''180 days''. Only entities with an event in it have a row. NULL: all.
+- validation: the share of the cut-off times for validation: the last ones. Earlier ones whose horizon reaches into them are left
+  out, because their targets would be made of the same events. 0: none is for validation, and none is left out.';

@@ -41,6 +41,11 @@ class CheckedColumns:
     key: str | None  # the column of the table's key, if that is one column
     keys_below: set[str]  # of a view: they show a key of a table, whose rows may be there several times
     later: bool  # the targets are those of later rows
+    made: frozenset[str] = frozenset()  # columns of related tables, which no user names
+
+    def names(self, column: str) -> bool:
+        """Whether the user listed an input, so that it should be one."""
+        return self.named and column not in self.made
 
     def wish(self, column: Column) -> Wish:
         return self.wishes.get(column.name, NOTHING)
@@ -140,6 +145,7 @@ def asked_for(
         key=key[0] if len(key) == 1 else None,
         keys_below=lineage.keys_below(db, source),
         later=later,
+        made=frozenset(column.name for column in source.more),
     )
 
 

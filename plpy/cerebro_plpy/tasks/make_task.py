@@ -369,7 +369,7 @@ def _tell(db: Database, task: LabelTask, periods: Periods, possible: int, *, ref
         left = f"; {counted(periods.left_out, 'cut-off time')} before left out" if periods.left_out else ""
         db.notice(
             f"the last {counted(len(periods.validation), 'cut-off time')}, from {periods.validation[0].as_of}, with"
-            f" {counted(after, 'row')} for validation{left}: no horizon of a row for training reaches into that time"
+            f" {counted(after, 'row')} for validation{left}: no training target uses events from that time"
         )
         share = _share(rows - after - last, last, after)
     if task.entity_time is None and task.intervals.active is None:
@@ -425,11 +425,11 @@ def _of_target(db: Database, task: LabelTask, rows: int) -> str:
 
 
 def _mention_entity_time(db: Database, link: Link) -> None:
-    times = [one.name for one in link.entity_columns.values() if one.type in links.TIMES]
+    times = [one.name for one in links.times(link.entity_columns)]
     if times:
         db.notice(
-            f"each of '{link.entity.text}' has a row at every cut-off time, also before it existed",
-            f"If one of {written_list(times)} says since when it exists: entity_time => '{times[0]}'.",
+            f"each row of '{link.entity.text}' has a row at every cut-off time, also before the entity existed",
+            f"If {' or '.join(times)} says since when it exists: entity_time => {_text(written_list(times[:1]))}.",
         )
 
 

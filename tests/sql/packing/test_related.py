@@ -406,3 +406,17 @@ def test_rows_of_a_crowd_that_cannot_be_ranked_are_left_out(shop: Lab) -> None:
     told = packed(shop, steps, "flights", "delay", as_of="at")
     assert [one for one in told if "ports.flights.legs is left out" in one and "the limit is 100,000,000" in one]
     assert [step["path"] for step in layout(shop)["related"]["steps"]] == ["ports", "ports.flights"]
+
+
+def test_an_empty_table_makes_no_input_also_beside_inputs_that_are_named(shop: Lab) -> None:
+    shop("CREATE TABLE calls (customer integer REFERENCES customers, at timestamptz, seconds integer)")
+    told = packed(shop, {"calls": {}}, "customers", "age", as_of=None, inputs="region")
+    assert any("the column 'calls.since last' is ignored: it is NULL in all rows" in one for one in told)
+    shop("DROP TABLE calls")
+
+
+def test_a_related_column_that_tells_the_target_is_warned_of(shop: Lab) -> None:
+    shop("CREATE TABLE answers AS SELECT id AS customer, age * 2 AS twice FROM customers")
+    told = packed(shop, {"answers": {"on": {"id": "customer"}}}, "customers", "age", as_of=None)
+    assert any("answers.twice" in one and "predict" in one for one in told), told
+    shop("DROP TABLE answers")

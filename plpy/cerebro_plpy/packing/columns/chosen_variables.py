@@ -54,7 +54,7 @@ def prepared(
     for column in asked.inputs:
         family = family_of(column)
         if family is None:
-            if asked.named:
+            if asked.names(column.name):
                 raise InvalidArgument(
                     f"the input '{column.name}' has the type {column.shown}, which cannot be prepared.",
                     hint="A view can convert it to a number, a text, a date or an array of numbers.",
@@ -96,7 +96,7 @@ def prepared(
     past_targets = {column.name for column in asked.targets}
     for one in found:
         past = asked.later and one.name in past_targets
-        became = deciding.decide(one, asked.wishes.get(one.name, NOTHING), asked.named or past)
+        became = deciding.decide(one, asked.wishes.get(one.name, NOTHING), asked.names(one.name) or past)
         if isinstance(became, Ignored):
             ignored[one.name] = became
         else:
