@@ -170,8 +170,6 @@ def _copied(
     db: Database, model: TrainedModel, source: Relation, present: dict[str, Column], related: str | None
 ) -> Relation | None:
     """A copy of the rows with the columns of related tables, which are not made anew for each exchange; None: none."""
-    if related_rows.has_them(model.layout, present):
-        return None
     rows = related_rows.rows_of(db, model.table, model.layout, source, present, related)
     return None if rows is None else rows.copied(db, source, again=False)
 

@@ -102,8 +102,6 @@ def _completed(
     """A copy of the rows with the columns of related tables, if the model reads some; else the rows themselves."""
     from . import related_rows
 
-    if model.layout.related is None and related is None or related_rows.has_them(model.layout, present):
-        return source
     beside = related_rows.rows_of(db, model.table, model.layout, source, present, related)
     return source if beside is None else beside.copied(db, source, again=True)
 

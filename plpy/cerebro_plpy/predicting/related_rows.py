@@ -95,26 +95,16 @@ def of(
     *,
     keys: Collection[str] | None = None,
 ) -> Completed:
-    """``keys``: of the rows' own columns, those that stay beside the inputs; None: all."""
-    if layout.related is None and given is None or has_them(layout, present):
-        return Completed(source, present, None)
     rows = rows_of(db, table, layout, source, present, given, keys=keys)
-    if rows is None:
-        return Completed(source, present, None)
-    whole, columns = rows.described(db, source)
-    return Completed(whole, columns, rows)
+    return Completed(source, present, None) if rows is None else Completed(*rows.described(db, source), rows)
 
 
 def has_them(layout: Layout, present: dict[str, Column]) -> bool:
     """Whether rows have the columns of related tables already, as ``cerebro.related_rows`` returns them."""
-    needed = _of_related(layout)
-    return bool(needed) and needed <= present.keys()
-
-
-def _of_related(layout: Layout) -> set[str]:
     if layout.related is None:
-        return set()
-    return {name for variable in layout.inputs for name in variable.columns}.intersection(layout.related.names)
+        return False
+    needed = {name for variable in layout.inputs for name in variable.columns}.intersection(layout.related.names)
+    return bool(needed) and needed <= present.keys()
 
 
 def rows_of(
@@ -127,8 +117,11 @@ def rows_of(
     *,
     keys: Collection[str] | None = None,
 ) -> RelatedRows | None:
-    """What gives the rows the columns of related tables; None: the model reads none."""
-    tables = opened(db, table, layout, given)
+    """What gives the rows the columns of related tables; None: the model reads none, or the rows have them already.
+
+    ``keys``: of the rows' own columns, those that stay beside the inputs; None: all.
+    """
+    tables = None if has_them(layout, present) else opened(db, table, layout, given)
     if tables is None or layout.related is None:
         return None
     from ..packing.related.reading import RelatedRows

@@ -63,6 +63,9 @@ def _query(db: Database, model_table: str | None, query: str | None, related: st
     source, present = relations.of_query(db, query)
     rows = reading.rows_of(db, table, layout, source, present, related)
     if rows is None:
-        raise InvalidArgument(f"'{ref.given}' reads no related tables.", hint="Its rows need no other columns.")
+        raise InvalidArgument(
+            f"'{ref.given}' reads no related tables, or the query has their columns already.",
+            hint="The rows need no other columns.",
+        )
     listed = joined(", ", (sql("r.{name}", name=identifier(name)) for name in [*present, *rows.plan.names]))
     return sql("SELECT {listed} FROM ({query}) r", listed=listed, query=rows.query(source.rows))
