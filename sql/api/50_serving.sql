@@ -127,9 +127,9 @@ query with the names of the training columns; they are prepared as in training.
 - probability_of: a class, or several separated by commas: returns these classes with their probabilities in each row,
   instead of the most probable class. *: all classes.
 - related: the related tables that the model reads, by their paths, for instance {"orders": "shop.orders"}. NULL: those that
-  you named, or that were followed, when you trained the model; of a model that another role has trained, all must be named
-  (docs/related.md). They are read as of the time of each row; a query without that column is predicted as of now. A query
-  that has all columns of related tables already, as cerebro.related_rows returns them, needs none.
+  you named, or that auto followed, when you trained the model. For a model that another role trained, name all of them
+  (docs/related.md). Related rows are read as of the time of each row; without that column, as of now. A query that has the
+  columns of cerebro.related_rows needs no related tables.
 
 coverage, calibrated and thresholds need what cerebro.calibrate has kept with the model. A number to predict is in value.
 A class is in class, with its probability. A forecast has the key of the last row that it reads in key_value, and in
@@ -196,8 +196,7 @@ return api.related_rows(plpy, @by_name@)
 $py$;
 COMMENT ON FUNCTION cerebro.related_rows(@types@) IS
 'Writes the rows of a query into a new table, with the columns that a model reads of related tables beside their own columns.
-Returns the number of rows. Whoever has these columns can predict without the related tables: with cerebro.predict, or
-outside the database with the model that cerebro export writes.
+Returns the number of rows. With these columns, cerebro.predict and the exported model need no related tables.
 
 - model_table: the table of trained models, or a packed table.
 - query: a query that returns the rows, with the keys that lead to related tables and the time of each row; or the name of a

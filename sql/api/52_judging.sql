@@ -328,7 +328,8 @@ values of the column are shuffled among the rows.
   for each column and shuffle; the loss is the mean squared error of a number, and the mean cross-entropy of a class. The
   rows of a packed table are evaluated on their segments, and values are shuffled among the rows of a segment. The loss
   is that of madlib.madlib_keras_evaluate. All numbers that a column became are shuffled together, an array as a whole, and of
-  a window the values of all its rows. The shuffles are the same in each call.
+  a window the values of all its rows. The row PATH.* has the columns of one related table, shuffled together. The shuffles are
+  the same in each call.
 - target: as in cerebro.confusion_matrix. With a packed table, NULL takes the loss of all targets.
 - repeats: over how many random shuffles of each column the loss is averaged, from 1 to 1000.
 - model_table, configuration, related: as in cerebro.confusion_matrix.';

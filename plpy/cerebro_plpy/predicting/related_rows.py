@@ -76,7 +76,8 @@ def _missing(table: Relation, paths: list[str], is_own: bool) -> WrongState:
     why = (
         "the run does not say which they are"
         if is_own
-        else "another role made it, it was imported, its run was forgotten, or cerebro.pack made it"
+        else "no run of yours says which they are. Another role trained the model, or it was imported, its run was"
+        " forgotten, or cerebro.pack made the table"
     )
     listed = ", ".join(f'"{path}": "TABLE"' for path in paths)
     return WrongState(
