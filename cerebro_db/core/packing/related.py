@@ -20,7 +20,7 @@ from .. import codec
 from ..codec import Identifier, Misfit, Number, OneOf, Text, Within
 from ..names import LONGEST, StoredName
 from ..records import dataclass
-from ..sql_types import SqlType
+from ..sql_types import DATES, SqlType
 from .features import LEAST, CategoryFeature, DateFeature, Feature, NumberFeature
 
 DEEPEST = 3  # steps of a path
@@ -29,6 +29,7 @@ MOST_LATEST = 256  # rows
 FARTHEST_STEP = 2**31 - 1  # a number that is farther from the origin counts as this far: the square is a bigint
 LARGEST_NUMBER = 1e200
 SEPARATOR = "."
+LONGEST_NAME = LONGEST - len("_shape")  # of a column; packing adds endings to the names of some
 
 COUNT, SINCE_LAST, SINCE_FIRST = "count", "since last", "since first"
 OF_ROWS = (COUNT, SINCE_LAST, SINCE_FIRST)
@@ -43,7 +44,7 @@ def _is_path(text: str) -> None:
         raise Misfit(f"has to have 1 to {DEEPEST} labels, joined by dots")
 
 
-Path = Annotated[Text, Within(1, 4 * LONGEST), _is_path]
+Path = Annotated[Text, Within(1, 10 * LONGEST), _is_path]
 
 
 def labels_of(path: str) -> list[str]:
@@ -236,12 +237,18 @@ class Related:
                 yield from self.inner(step.path)
 
     def can_be_ranked(self, path: str) -> bool:
-        """Whether the rows at the end of a path have one time, so that an example has all of them up to a rank."""
+        """Whether the rows at the end of a path have one time, so that an example has all of them up to a rank.
+
+        Differences of such times are exact: those of dates, and of integers that a double holds.
+        """
         chain = self.chain(path)
         first = next(place for place, step in enumerate(chain) if step.many)
         timed = [step for step in chain[first:] if step.time is not None]
         inner = any(step.time is not None for step in self.inner(path))
-        return self.as_of is not None and len(timed) == 1 and timed[0].many and not inner
+        if self.as_of is None or len(timed) != 1 or not timed[0].many or inner:
+            return False
+        types = {column.name: column.type.name for column in timed[0].columns}
+        return types.get(timed[0].time or "") in (*DATES, "smallint", "integer")
 
     def require_agreement(self) -> None:
         paths = [step.path for step in self.steps]
@@ -292,7 +299,7 @@ def _with_types(value: Any, settled: Any) -> Any:
 def column_name(path: str, what: str) -> str:
     """The name of a column of an example, short enough for PostgreSQL."""
     name = f"{path}{SEPARATOR}{what}"
-    if len(name.encode()) <= LONGEST:
+    if len(name.encode()) <= LONGEST_NAME:
         return name
     mark = hashlib.sha256(name.encode()).hexdigest()[:6]
-    return name.encode()[: LONGEST - len(mark) - 1].decode(errors="ignore") + "~" + mark
+    return name.encode()[: LONGEST_NAME - len(mark) - 1].decode(errors="ignore") + "~" + mark

@@ -386,12 +386,13 @@ def test_a_crowd_is_ranked(shop: Lab, derived: Derived) -> None:
     packed(shop, steps, "flights", "delay", as_of="at")
     assert [one["crowded"] for one in layout(shop)["related"]["rows"]] == [True]
     (row,) = derived("SELECT * FROM flights WHERE id = 17000")
-    expected = shop("SELECT count(*), sum(delay), max(delay), count(*) FILTER (WHERE id >= 17000 - 24) FROM flights"
-                    " WHERE port = 'a' AND id < 17000")  # fmt: skip
-    names = ("count", "delay sum", "delay largest", "count 1d")
-    assert (
-        tuple(row[f"ports.flights.{name}"] for name in names if f"ports.flights.{name}" in row)[:3] == expected[0][:3]
-    )
+    windows = [one["within"] for rows in layout(shop)["related"]["rows"] for one in rows["aggregates"]
+               if one["kind"] == "count" and "within" in one]  # fmt: skip
+    assert windows
+    expected = shop("SELECT count(*), sum(delay), max(delay), count(*) FILTER (WHERE id >= 17000 - 24 * %s)"
+                    " FROM flights WHERE port = 'a' AND id < 17000", windows[0])  # fmt: skip
+    names = ("count", "delay sum", "delay largest", f"count {windows[0]:g}d")
+    assert tuple(row[f"ports.flights.{name}"] for name in names) == expected[0]
     assert row["ports.flights.since last"] == pytest.approx(1 / 24)
 
 
@@ -420,3 +421,70 @@ def test_a_related_column_that_tells_the_target_is_warned_of(shop: Lab) -> None:
     told = packed(shop, {"answers": {"on": {"id": "customer"}}}, "customers", "age", as_of=None)
     assert any("answers.twice" in one and "predict" in one for one in told), told
     shop("DROP TABLE answers")
+
+
+def test_names_that_would_be_there_twice(shop: Lab) -> None:
+    """Of columns of the source, of aggregates, of long tables, and of two tables and two keys."""
+    long = "x" * 63
+    shop(f"""
+    CREATE TABLE owners (id integer PRIMARY KEY, cerebro_time integer, cerebro_key_0 integer, y real);
+    INSERT INTO owners SELECT i, i % 7, i % 5, i % 11 FROM generate_series(1, 200) i;
+    CREATE TABLE pets (owner integer REFERENCES owners, since integer, at date, kind text);
+    ALTER TABLE pets ADD FOREIGN KEY (owner) REFERENCES owners;
+    INSERT INTO pets SELECT 1 + i % 150, i % 40, date '2024-01-01' + i, 'k' || i % 3 FROM generate_series(1, 900) i;
+    CREATE TABLE "{long}" (owner integer REFERENCES owners, weight real);
+    INSERT INTO "{long}" SELECT 1 + i % 190, i % 10 FROM generate_series(1, 600) i;
+    CREATE SCHEMA IF NOT EXISTS elsewhere; CREATE TABLE elsewhere.pets (owner integer REFERENCES owners, size real);
+    INSERT INTO elsewhere.pets SELECT 1 + i % 50, i % 9 FROM generate_series(1, 300) i;
+    """)
+    packed(shop, "auto", "owners", "y", as_of=None)
+    related = layout(shop)["related"]
+    names = [one["name"] for rows in related["rows"] for one in rows["aggregates"]]
+    assert len(set(names)) == len(names) and {"pets by owner.since last", "pets by owner.since last.2"} <= set(names)
+    assert {step["path"] for step in related["steps"]} == {"pets by owner", "pets by owner 2", long}
+    shop("DROP SCHEMA elsewhere CASCADE")
+
+
+def test_twenty_tables_of_one_row(shop: Lab) -> None:
+    """What is sent for a row has each array once: the text of the statement grows with their number only."""
+    shop("CREATE TABLE hubs (id integer PRIMARY KEY, y real);"
+         " INSERT INTO hubs SELECT i, i % 5 FROM generate_series(1, 90) i")  # fmt: skip
+    for number in range(20):
+        shop(f"CREATE TABLE spoke_{number} (hub integer REFERENCES hubs, x real);"
+             f" INSERT INTO spoke_{number} SELECT 1 + i % 80, i % 7 FROM generate_series(1, 200) i")  # fmt: skip
+    packed(shop, "auto", "hubs", "y", as_of=None)
+    assert len(layout(shop)["related"]["steps"]) == 20
+    shop("DROP TABLE " + ", ".join(f"spoke_{number}" for number in range(20)))
+
+
+def test_extreme_numbers_and_times(shop: Lab, derived: Derived) -> None:
+    shop("""
+    CREATE TABLE pumps (id integer PRIMARY KEY, seen double precision, y real);
+    INSERT INTO pumps SELECT i, 500 + i / 3.0, i % 5 FROM generate_series(1, 300) i;
+    CREATE TABLE reads (pump integer REFERENCES pumps, seen float8, value float8, cents numeric(14, 2));
+    INSERT INTO reads SELECT 1 + i % 290, (i % 1900) / 3.1, i % 10 / 7.0, i % 2000 / 100.0
+    FROM generate_series(1, 9000) i;
+    INSERT INTO reads VALUES (5, 'NaN', 1, 1), (5, '-Infinity', 1, 1), (5, 'Infinity', 1, 1);
+    """)
+    packed(shop, {"reads": {"time": "seen"}}, "pumps", "y")
+    before = {row["id"]: row for row in derived("SELECT * FROM pumps")}
+    expected = dict(shop("SELECT p.id, count(*) FILTER (WHERE r.seen < p.seen AND r.seen > '-Infinity') FROM pumps p"
+                         " LEFT JOIN reads r ON r.pump = p.id GROUP BY 1"))  # fmt: skip
+    assert {key: row["reads.count"] for key, row in before.items()} == expected
+    shop("INSERT INTO reads VALUES (7, 1, 1e308, 5000000)")
+    (row,) = derived("SELECT * FROM pumps WHERE id = 7")
+    assert row["reads.count"] == expected[7] + 1 and row["reads.cents largest"] == 5000000
+    for never in ("NaN", "Infinity"):
+        (row,) = derived(f"SELECT 7 AS id, '{never}'::float8 AS seen")
+        assert row["reads.count"] == 0
+
+
+def test_a_row_refers_to_one_row(shop: Lab) -> None:
+    """A unique index that was never finished promises nothing, and a view that shows a row twice is refused."""
+    packed(shop, "auto", "customers", "age", as_of=None)
+    shop("CREATE VIEW doubled AS TABLE regions UNION ALL TABLE regions")
+    tables = {step["path"]: step["table"] for step in layout(shop)["related"]["steps"]}
+    with pytest.raises(Error, match="doubled has several rows with the same region"):
+        shop("SELECT pack_like('customers', 'again', 'age', NULL, 'packed', related => %s)",
+             json.dumps({**tables, "regions": "doubled"}))  # fmt: skip
+    shop("DROP VIEW doubled")

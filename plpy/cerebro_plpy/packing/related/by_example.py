@@ -17,7 +17,7 @@ def aggregated(derivation: Derivation, one: ManyRows, examples: Sql) -> Sql:
     return sql(
         "SELECT {keys}, {found} FROM ({rows}) r GROUP BY {keys}",
         keys=names,
-        found=joined(", ", derivation.aggregates(one, _OfRows())),
+        found=joined(", ", derivation.aggregates(one, _OfRows(derivation.fine_of(one.path)))),
         rows=derivation.joined_rows(one.path, examples, list(derivation.read(one).values())),
     )
 
@@ -49,6 +49,9 @@ def latest(derivation: Derivation, one: ManyRows, examples: Sql) -> Sql:
 
 class _OfRows(Sums):
     """Sums over the joined rows of an example: each of them is there."""
+
+    def __init__(self, fine: int) -> None:
+        self.fine = fine
 
     def rows(self, within: Within) -> Sql:
         return sql("count(*){chosen}", chosen=_chosen(within))

@@ -33,6 +33,7 @@ class _OfRanks(Sums):
         step = derivation.timed(one.path)
         assert step is not None
         self.time = derivation.time_of(step)
+        self.fine = derivation.fine_of(one.path)
 
     def rows(self, within: Within) -> Sql:
         return self._between(RANK, within)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from cerebro_db.core.names import token
 from cerebro_db.core.packing.related import (
     LAST,
     OF_NUMBERS,
@@ -24,7 +25,8 @@ from ..rows.preparation import hash_of_row
 from . import formulas
 from .formulas import Sums
 
-TIME = identifier("cerebro_time")
+MARK = token()  # no table has columns of these names
+TIME = identifier(f"cerebro_time_{MARK}")
 AGE = Column("age", "double precision", "double precision", "N", None)
 
 
@@ -109,7 +111,7 @@ class Derivation:
         assert step.time is not None and self.examples.time_column is not None
         column, other = self.tables.columns[step.path][step.time], self.examples.time_column
         value = sql("{alias}.{time}", alias=self.aliases[step.path], time=identifier(step.time))
-        if column.type != other.type:
+        if column.type != other.type or column.type in feature_sql.REALS:
             value, time = formulas.moment(column, value), formulas.moment(other, time)
         elif column.type in feature_sql.DATES:  # compared as they are, because an index may have them
             finite = sql("pg_catalog.isfinite({value}) AND pg_catalog.isfinite({time})", value=value, time=time)
@@ -214,6 +216,11 @@ class Derivation:
         assert step.time is not None
         return self.tables.columns[step.path][step.time]
 
+    def fine_of(self, path: str) -> int:
+        """In how many steps of a day or unit a trend has the time."""
+        step = self.timed(path)
+        return formulas.UNITS if step is None else formulas.fine_of(self.time_of(step))
+
     def moment(self, step: RelatedStep) -> Sql:
         """The time of a row, as times are compared."""
         column = self.time_of(step)
@@ -303,7 +310,7 @@ class Derivation:
 
 
 def _key(place: int) -> Sql:
-    return sql("cerebro_key_{place}", place=place)
+    return identifier(f"cerebro_key_{place}_{MARK}")
 
 
 def summed(one: ManyRows) -> list[Aggregate]:

@@ -20,13 +20,15 @@ from cerebro_db.core.sql import Sql, sql
 from ...database.relations import Column
 from ..rows import feature_sql
 
-FINE = 1440  # of the time in a trend: steps of a day, or of a unit
+MINUTES, UNITS = 1440, 1  # of the time in a trend: steps of a day, or of a unit
 STEPS, SQUARES, TIMES, TIMES_SQUARED, BOTH = "steps", "squares", "times", "times squared", "both"
 Within = Optional[float]  # days or units before the example; None: all time
 
 
 class Sums(abc.ABC):
     """What is known of the related rows of an example, as SQL.  ``place``: of a value among those that are read."""
+
+    fine: int  # steps of a day or unit in a trend
 
     @abc.abstractmethod
     def rows(self, within: Within) -> Sql: ...
@@ -102,7 +104,7 @@ def _of_number(each: Aggregate, place: int, measure: RelatedMeasure, sums: Sums)
     return sql(
         "{factor} * (({count}) * ({both}) - ({times}) * ({total}))::double precision"
         " / NULLIF((({count}) * ({squared}) - ({times}) * ({times}))::double precision, 0)",
-        factor=step * FINE,
+        factor=step * sums.fine,
         count=count,
         both=sums.total(place, BOTH, within),
         times=times,
@@ -132,11 +134,14 @@ def steps(measure: RelatedMeasure, column: Column, value: Sql) -> Sql:
     if column.type in feature_sql.REALS:
         known = sql("{known} AND {number} NOT IN {not_finite}", known=known, number=number,
                     not_finite=feature_sql.NOT_FINITE)  # fmt: skip
+    farthest = FARTHEST_STEP * measure.step  # so that nothing overflows
+    near = sql("LEAST(GREATEST({number}, {low}), {high})", number=number, low=measure.origin - farthest,
+               high=measure.origin + farthest)  # fmt: skip
     return sql(
         "CASE WHEN {known} THEN"
-        " LEAST(GREATEST(pg_catalog.round(({number} - {origin}) / {step}), {low}), {high})::bigint END",
+        " LEAST(GREATEST(pg_catalog.round(({near} - {origin}) / {step}), {low}), {high})::bigint END",
         known=known,
-        number=number,
+        near=near,
         origin=measure.origin,
         step=measure.step,
         low=-FARTHEST_STEP,
@@ -145,8 +150,14 @@ def steps(measure: RelatedMeasure, column: Column, value: Sql) -> Sql:
 
 
 def moment(column: Column, value: Sql) -> Sql:
-    """A time as times are compared: dates as a timestamp, in UTC, and numbers as they are.  NULL if it is infinite."""
-    return feature_sql.moment(column, value) if column.type in feature_sql.DATES else feature_sql.number(column, value)
+    """A time as times are compared: dates as a timestamp, in UTC, and numbers as they are.  NULL if it isn't finite."""
+    if column.type in feature_sql.DATES:
+        return feature_sql.moment(column, value)
+    number = feature_sql.number(column, value)
+    if column.type not in feature_sql.REALS:
+        return number
+    finite = sql("{number} NOT IN {not_finite}", number=number, not_finite=feature_sql.NOT_FINITE)
+    return sql("CASE WHEN {finite} THEN {number} END", finite=finite, number=number)
 
 
 def between(column: Column, earlier: Sql, later: Sql) -> Sql:
@@ -165,6 +176,10 @@ def before(column: Column, moment: Sql, length: float) -> Sql:
     return sql("{moment} - {length}", moment=moment, length=length)
 
 
+def fine_of(column: Column) -> int:
+    return MINUTES if column.type in feature_sql.DATES else UNITS
+
+
 def in_steps(column: Column, moment: Sql) -> Sql:
     """A moment in whole steps, for a trend."""
     number = moment
@@ -173,7 +188,7 @@ def in_steps(column: Column, moment: Sql) -> Sql:
     return sql(
         "LEAST(GREATEST(pg_catalog.round(({number}) * {fine}), {low}), {high})::bigint",
         number=number,
-        fine=FINE,
+        fine=fine_of(column),
         low=-FARTHEST_STEP,
         high=FARTHEST_STEP,
     )

@@ -6,6 +6,7 @@ Only rows that examples may read are looked at, so rows at or after the time of 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -58,13 +59,16 @@ USUAL_SHARE = 0.9  # of the examples have no more rows than that
 WINDOWS = {  # what an age is measured in -> how long a window may be, and its name
     True: ((1 / 24, "1h"), (0.25, "6h"), (1, "1d"), (3, "3d"), (7, "7d"), (30, "30d"), (90, "90d"), (365, "365d"),
            (1826, "1826d")),
-    False: tuple((float(one), f"last {one}") for one in (1, 2, 3, 5, 10, 20, 50, 100, 1000)),
+    False: tuple((float(one), f"last {one}")
+                 for one in (1, 2, 3, 5, *(n * 10**k for k in range(1, 10) for n in (1, 3)))),
 }  # fmt: skip
 SHARES_OF_WINDOWS = (0.05, 0.2, 0.5)  # of the rows, that windows should have
 FEWEST, MOST = 0.02, 0.8  # a window with fewer or more rows tells nothing that the others do not
 MOST_SHARES, LEAST_SHARE = 6, 0.02
 FINE = 1 << 16  # steps of a deviation
 MOST_DIGITS = 4  # after the point
+ROOM = 100  # other rows have numbers so much larger than those of the sample
+MOST_CARRIED = 250  # columns of rows that examples refer to: so many fit into a row beside the others
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,7 @@ class Sampled:
     rows: int
     most: int  # rows of an example that has as many as most have
     ages: Distribution | None  # None: rows have no time
+    dated: bool  # whether ages are days, and not units of a number
     age: NumberFeature | None
     columns: list[LookedAt]
 
@@ -115,6 +120,13 @@ def planned(
         if one.path not in many
         for column in one.read
     ]
+    if len(carried) > MOST_CARRIED:
+        db.notice(
+            f"related: {len(carried) - MOST_CARRIED} of {len(carried)} columns of rows that examples refer to are left"
+            " out",
+            """The entry "columns" of a table says which to read.""",
+        )
+        carried = carried[:MOST_CARRIED]
     ends = [one for one in reached if one.many]
     found = []
     for one in ends:
@@ -122,8 +134,28 @@ def planned(
         sampled = _sampled(db, bare, some(max(FEWEST_EXAMPLES, min(EXAMPLES, SAMPLED // each))), reached, one)
         rows = _rows(one, sampled, bool(origin.as_of), MOST_AGGREGATES // len(ends))
         found.append(replace(rows, crowded=one.path in crowded))
-    plan = replace(bare, carried=tuple(carried), rows=tuple(found))
+    plan = _with_different_names(replace(bare, carried=tuple(carried), rows=tuple(found)))
     return Decided(plan, {path: rows for path, rows in read.items() if path in many})
+
+
+def _with_different_names(plan: Related) -> Related:
+    """The plan, with a number after the name of a column that another column has."""
+    names = Counter[str]()
+
+    def different(name: str) -> str:
+        names[name] += 1
+        return name if names[name] == 1 else column_name(name, f"{names[name]}")
+
+    rows = []
+    for one in plan.rows:
+        aggregates = tuple(replace(each, name=different(each.name)) for each in one.aggregates)
+        latest = one.latest
+        if latest is not None:
+            codes = None if latest.codes is None else different(latest.codes)
+            latest = replace(latest, numbers=different(latest.numbers), codes=codes)
+        rows.append(replace(one, aggregates=aggregates, latest=latest))
+    carried = tuple(replace(one, name=different(one.name)) for one in plan.carried)
+    return replace(plan, carried=carried, rows=tuple(rows))
 
 
 def _rows_read(db: Database, bare: Related, examples: Examples, reached: Sequence[Reached], end: Reached) -> int:
@@ -191,7 +223,7 @@ def _read(db: Database, sample: Relation, end: Reached, places: _Places, bare: R
         )
     )
     if not counted["rows"]:
-        return Sampled(end.path, 0, 0, None, None, [])
+        return Sampled(path=end.path, rows=0, most=0, ages=None, dated=True, age=None, columns=[])
     if timed:
         looked.append(Looked(AGE, "number", False))
     total = statistics.totals(db, sample, looked)
@@ -206,7 +238,17 @@ def _read(db: Database, sample: Relation, end: Reached, places: _Places, bare: R
             read.append(LookedAt(place, column, one, feature, digits.get(each.column.name)))
     age = deciding.decide(ages, Wish("number"), True) if ages is not None else None
     assert age is None or isinstance(age, NumberFeature)
-    return Sampled(end.path, counted["rows"], counted["most"], ages.numbers if ages else None, age, read)
+    return Sampled(
+        path=end.path, rows=counted["rows"], most=counted["most"], ages=ages.numbers if ages else None,
+        dated=_is_dated(bare, end.path), age=age, columns=read,
+    )  # fmt: skip
+
+
+def _is_dated(bare: Related, path: str) -> bool:
+    """Whether the rows at the end of a path have a date or time, and no number for it."""
+    timed = [step for step in bare.chain(path) if step.many and step.time is not None]
+    types = {column.name: column.type.name for column in timed[-1].columns} if timed else {}
+    return not timed or types[timed[-1].time or ""] in DATES
 
 
 def _digits(db: Database, sample: Relation, looked: Sequence[Looked]) -> dict[str, int]:
@@ -247,7 +289,7 @@ def _feature(found: Found) -> NumberFeature | DateFeature | CategoryFeature | No
 
 def _rows(end: Reached, sampled: Sampled, has_time: bool, budget: int) -> ManyRows:
     measures = {one.place: measure for one in sampled.columns if (measure := _measure(one)) is not None}
-    windows = _windows(end, sampled) if has_time else []
+    windows = _windows(sampled) if has_time else []
     latest = _latest(end, sampled)
     ranked = sorted(_aggregates(end, sampled, measures, windows, has_time), key=lambda one: one[0])
     # The last values are read with the latest rows, which have to be sorted.
@@ -266,9 +308,10 @@ def _measure(one: LookedAt) -> RelatedMeasure | None:
     if one.found.refers or one.found.family not in ("number", "money", "interval") or not numbers.rows:
         return None
     place = one.place
-    if one.found.type in INTEGERS and numbers.low >= -FARTHEST_STEP and numbers.high <= FARTHEST_STEP:
+    largest = max(abs(numbers.low), abs(numbers.high))
+    if one.found.type in ("smallint", "integer") or (one.found.type in INTEGERS and largest * ROOM <= FARTHEST_STEP):
         return RelatedMeasure(place.path, place.column, 0.0, 1.0)
-    if one.digits is not None and max(abs(numbers.low), abs(numbers.high)) * 10**one.digits <= FARTHEST_STEP:
+    if one.digits is not None and largest * 10**one.digits * ROOM <= FARTHEST_STEP:
         return RelatedMeasure(place.path, place.column, 0.0, 10.0**-one.digits)
     moments = numbers.moments()
     if not moments.deviation:
@@ -277,11 +320,11 @@ def _measure(one: LookedAt) -> RelatedMeasure | None:
     return RelatedMeasure(place.path, place.column, rounded(moments.mean, moments.deviation), step)
 
 
-def _windows(end: Reached, sampled: Sampled) -> list[tuple[float, str]]:
+def _windows(sampled: Sampled) -> list[tuple[float, str]]:
     """The windows that have about these shares of the rows."""
     if sampled.ages is None:
         return []
-    known = [(length, name, _share_below(sampled.ages, length)) for length, name in WINDOWS[_is_dated(end)]]
+    known = [(length, name, _share_below(sampled.ages, length)) for length, name in WINDOWS[sampled.dated]]
     fitting = [one for one in known if FEWEST <= one[2] <= MOST]
     chosen = []
     for wanted in SHARES_OF_WINDOWS:
@@ -289,10 +332,6 @@ def _windows(end: Reached, sampled: Sampled) -> list[tuple[float, str]]:
             length, name, _ = min(fitting, key=lambda one: abs(math.log(one[2] / wanted)))
             chosen.append((length, name))
     return sorted(set(chosen))
-
-
-def _is_dated(end: Reached) -> bool:
-    return end.time is None or end.columns[end.time].type in DATES
 
 
 def _share_below(found: Distribution, limit: float) -> float:

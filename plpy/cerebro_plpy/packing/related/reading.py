@@ -23,7 +23,7 @@ from ... import platform
 from ...database import relations
 from ...database.access import Database
 from ...database.relations import Column, Relation
-from . import deriving
+from . import deriving, steps
 from .derivation import Examples, OpenedTables
 
 Opens = Callable[[Relation, Layout], Optional[OpenedTables]]  # of a packed table, the related tables that it reads
@@ -55,7 +55,30 @@ def opened(db: Database, plan: Related, tables: Mapping[str, Relation], model: s
         names = _needed(plan, step)
         _require_columns(step, names, tables[step.path], present, model)
         relations.require_readable(db, tables[step.path], [present[name] for name in names])
+        if not step.many:
+            _require_unique(db, step, tables[step.path])
     return OpenedTables(dict(tables), {step.path: present for step, present in zip(plan.steps, listed)})
+
+
+def _require_unique(db: Database, step: RelatedStep, table: Relation) -> None:
+    """An error if an example could refer to several rows, which would make several of it."""
+    names = [name for _, name in step.on]
+    if steps.is_unique(db, table, names):
+        return
+    listed = joined(", ", map(identifier, names))
+    known = joined(" AND ", (sql("{name} IS NOT NULL", name=identifier(name)) for name in names))
+    twice = sql(
+        "SELECT 1 AS one FROM {rows} AS s WHERE {known} GROUP BY {names} HAVING count(*) > 1 LIMIT 1",
+        rows=table.rows,
+        known=known,
+        names=listed,
+    )
+    if db.scan(twice):
+        raise BadData(
+            f"related: {step.path}: {table.text} has several rows with the same {', '.join(names)}, and a row refers to"
+            " one of them.",
+            hint="A view can keep one row of each.",
+        )
 
 
 def _needed(plan: Related, step: RelatedStep) -> list[str]:

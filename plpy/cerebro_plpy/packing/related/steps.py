@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -147,7 +148,7 @@ def _way(
             )
         _require_comparable(where, (before, other), (table, name))
         on.append((other, name))
-    return None, tuple(on), not _is_unique(db, table.relation, [name for _, name in on])
+    return None, tuple(on), not is_unique(db, table.relation, [name for _, name in on])
 
 
 def _declared(
@@ -352,7 +353,9 @@ def _reached(db: Database, origin: StepsOrigin, path: str, key: ForeignKey, many
 
 def _labelled(db: Database, relation: Relation) -> list[tuple[str, ForeignKey, bool]]:
     """The steps from a table along declared foreign keys, with their labels."""
-    keys = foreign_keys.touching(db, relation)
+    keys = list(
+        {(key.of, key.to, key.columns, key.referred): key for key in foreign_keys.touching(db, relation)}.values()
+    )
     steps = [(key, False) for key in keys if key.of == relation.oid]
     steps += [(key, True) for key in keys if key.to == relation.oid]
     tables = {oid: one for oid in {key.of if many else key.to for key, many in steps}
@@ -362,10 +365,13 @@ def _labelled(db: Database, relation: Relation) -> list[tuple[str, ForeignKey, b
         oid = key.of if many else key.to
         if oid in tables:
             named.append((tables[oid].table.replace(SEPARATOR, "_"), key, many))
-    often = [label for label, _, _ in named]
+    often = Counter(label for label, _, _ in named)
+    labels = [label if often[label] == 1 else f"{label} by {' and '.join(key.columns)}" for label, key, _ in named]
+    # Tables of one name in two schemas are told apart by a number.
+    numbers = [labels[:place].count(label) for place, label in enumerate(labels)]
     return [
-        (label if often.count(label) == 1 else f"{label} by {' and '.join(key.columns)}", key, many)
-        for label, key, many in named
+        (f"{label} {number + 1}" if number else label, key, many)
+        for label, number, (_, key, many) in zip(labels, numbers, named)
     ]
 
 
@@ -374,13 +380,14 @@ def _between(db: Database, before: Relation, relation: Relation) -> list[tuple[F
     return ones + [(key, True) for key in foreign_keys.between(db, relation, before)]
 
 
-def _is_unique(db: Database, relation: Relation, names: Sequence[str]) -> bool:
+def is_unique(db: Database, relation: Relation, names: Sequence[str]) -> bool:
     """Whether no two rows have the same values in these columns."""
     return bool(
         db.value(
             sql(
                 "SELECT EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = $1::oid AND i.indisunique"
-                " AND i.indpred IS NULL AND i.indexprs IS NULL AND NOT EXISTS (SELECT"
+                " AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL"
+                " AND NOT EXISTS (SELECT"
                 "  FROM unnest((i.indkey::pg_catalog.int2[])[0:i.indnkeyatts - 1]) AS u (n)"
                 "  JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = u.n"
                 "  WHERE a.attname <> ALL ($2::text[])))"

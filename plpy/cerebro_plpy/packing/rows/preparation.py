@@ -263,21 +263,23 @@ EXPRESSIONS: dict[type[Preparation], Callable[[SourceVariable, Alias], Sql]] = {
 
 
 def hashed(variable: SourceVariable, alias: Alias, seed: Sql) -> Sql:
-    """A 64-bit number made of a row's values, before any preparation, and of another such number."""
+    """A 64-bit number made of a row's values, before any preparation, and of another such number.
+
+    The seed is in the SQL once: it has the hashes of all variables before this one.
+    """
     if isinstance(variable.preparation, Fold):  # the order of the rows is the same as without folds
         return seed
     if variable.preparation.label_type:  # a NULL has no hash
         return sql(
-            "coalesce(pg_catalog.hashtextextended({label}, {seed}), {seed})", label=_label(variable, alias), seed=seed
+            "pg_catalog.hashtextextended(coalesce({label}, ''), {seed})", label=_label(variable, alias), seed=seed
         )
     if variable.preparation.features and not variable.gathered:
         return shuffled(hash_of_row(variable.columns, alias), seed)
-    if variable.is_array:  # a NULL has no hash
+    if variable.is_array:
         (column,) = variable.columns
-        return sql("coalesce({hashed}, {seed})", hashed=_hash_of_array(column.array(alias(column)), seed), seed=seed)
-    if variable.is_pixels:  # a NULL has no hash
-        array = sql("ARRAY[{value}]", value=_bytes(variable, alias))
-        return sql("coalesce({hashed}, {seed})", hashed=_hash_of_array(array, seed), seed=seed)
+        return _hash_of_array(column.array(alias(column)), seed)
+    if variable.is_pixels:
+        return _hash_of_array(sql("ARRAY[{value}]", value=_bytes(variable, alias)), seed)
     if isinstance(variable.preparation, Weight):
         return _hash_of_array(_weight(variable, alias), seed)
     parts = [_number(alias(column), column, sql("double precision")) for column in variable.columns]
@@ -285,10 +287,12 @@ def hashed(variable: SourceVariable, alias: Alias, seed: Sql) -> Sql:
 
 
 def _hash_of_array(array: Sql, seed: Sql) -> Sql:
-    """The seed is no argument of the inner hash: PostgreSQL's hash of an array of NULLs would not depend on it."""
-    return sql(
-        "pg_catalog.hashint8extended(pg_catalog.hash_array_extended({array}, 0), {seed})", array=array, seed=seed
-    )
+    """The seed is no argument of the inner hash: PostgreSQL's hash of an array of NULLs would not depend on it.
+
+    A NULL in place of an array has no hash.
+    """
+    inner = sql("coalesce(pg_catalog.hash_array_extended({array}, 0), 0)", array=array)
+    return sql("pg_catalog.hashint8extended({inner}, {seed})", inner=inner, seed=seed)
 
 
 def hash_of_row(columns: Sequence[Column], alias: Alias) -> Sql:
