@@ -57,7 +57,10 @@ MOST_WORK = 1 << 16  # of trees that train tries: a visit takes 10 s or so, howe
 BINS = (16,)  # of each number; a choice by the rows for validation between these and none was no better
 RATES = (0.0005, 0.01)  # learning rates
 # Of rows with related tables. A search begins with the one in the middle.
-WAYS = (related_inputs.AGGREGATES, related_inputs.BOTH, related_inputs.NEIGHBOURHOODS)
+WAYS = (related_inputs.BOTH, related_inputs.AGGREGATES, related_inputs.NEIGHBOURHOODS)
+# Of a network that reads the latest related rows: building it, for each related table, and training on each such row.
+TABLE_SECONDS, RELATED_ROW_SECONDS = 1.5, 4e-6
+EPOCHS_WITH_LATEST, SHARE_FOR_LATEST = 3, 0.25  # such networks are tried if so many epochs take no more of the time
 ENCODERS = ("mean", "attention", "gru")
 FEW_ROWS = 1000  # a model soon knows them by heart
 DROPOUT_OF_FEW_ROWS = (0.5, 0.3)
@@ -132,7 +135,7 @@ def planned(
         models = (layout.folds + 1) * (len(layout.groups.labels) + 1)
         configurations = min(configurations, wishes.configurations or max(1, MOST_MODELS // models))
     space = {
-        **_parameters(layout, rows, seconds, wishes.architectures, wishes.space or {}),
+        **_parameters(layout, rows, segments, seconds, wishes),
         **defaults(layout, rows, segments, wishes.objective),
         **_of_steps(rows, wishes.architectures),
         **(wishes.space or {}),
@@ -252,14 +255,9 @@ def _passes(rows: int, segments: int) -> int:
     return max(1, min(MOST_PASSES, VISIT_ROWS * segments // max(1, rows)))
 
 
-def _parameters(
-    layout: Layout, rows: int, seconds: float | None, architectures: Mapping[Any, Source], wished: Json
-) -> Json:
-    """The parameters of an mlp that a plan tries, if there is one among the architectures that has them.
-
-    ``wished``: the entries of the space that the user has given.
-    """
-    few = rows <= FEW_ROWS
+def _parameters(layout: Layout, rows: int, segments: int, seconds: float | None, wishes: Wishes) -> Json:
+    """The parameters of an mlp that a plan tries, if there is one among the architectures that has them."""
+    few, architectures = rows <= FEW_ROWS, wishes.architectures
     mlp = next(
         (label for label, one in architectures.items() if isinstance(one, sources.Kind) and one.kind == "mlp"), None
     )
@@ -280,19 +278,32 @@ def _parameters(
             found[name] = {"choice": tried} if len(tried) > 1 else tried[0]
     if mlp is not None:
         when = {flat.ARCHITECTURE: mlp} if len(architectures) > 1 else {}
-        found.update(_of_related(layout, seconds, architectures[mlp], when, wished))
+        latest = _has_time_for_latest(layout, rows, segments, seconds)
+        found.update(_of_related(layout, seconds, latest, architectures[mlp], when, wishes.space or {}))
     return found
 
 
-def _of_related(layout: Layout, seconds: float | None, mlp: Source, when: Json, wished: Json) -> Json:
-    """What an mlp reads of related tables, and how it reads the latest rows.  ``when``: the mlp is trained."""
+def _has_time_for_latest(layout: Layout, rows: int, segments: int, seconds: float | None) -> bool:
+    if layout.related is None or seconds is None:
+        return True
+    latest = [one.latest.rows for one in layout.related.rows if one.latest is not None]
+    epoch = rows / segments * sum(latest) * RELATED_ROW_SECONDS
+    return len(latest) * TABLE_SECONDS + EPOCHS_WITH_LATEST * epoch <= SHARE_FOR_LATEST * seconds
+
+
+def _of_related(layout: Layout, seconds: float | None, latest: bool, mlp: Source, when: Json, wished: Json) -> Json:
+    """What an mlp reads of related tables, and how it reads the latest rows.
+
+    ``latest``: whether there is time for these.  ``when``: the mlp is trained.  ``wished``: the user's own space.
+    """
     assert isinstance(mlp, sources.Kind)
     if not related_inputs.has_neighbourhoods(layout):
         return {}
     found: Json = {}
     ways: Any = mlp.fixed.get(related_inputs.RELATED, wished.get(related_inputs.RELATED))
     if ways is None and related_inputs.has_aggregates(layout):
-        ways = found[related_inputs.RELATED] = {"choice": [*WAYS], **_condition(when)}
+        ways = {"choice": [*WAYS] if latest else [related_inputs.AGGREGATES], **_condition(when)}
+        found[related_inputs.RELATED] = ways
     reading = (related_inputs.BOTH, related_inputs.NEIGHBOURHOODS)
     if isinstance(ways, dict):
         read = [one for one in ways.get("choice", ()) if one in reading]

@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any, TextIO
 
 import numpy as np
@@ -28,6 +29,7 @@ from tests.bench.meter import Meter, descendants, memory
 from tests.bench.related_sql import FEATURES, PLANTED, SHOP, SHOP_FEATURES
 from tests.bench.rivals import related
 from tests.bench.rivals.related import auc
+from tests.bench.rivals.related_app import UNITS
 from tests.bench.stage import Skipped
 from tests.sql.lab import Json
 
@@ -35,6 +37,7 @@ SINGLE, RELATED = "cerebro.train, single table", "cerebro.train, related"
 AGGREGATES, NEIGHBOURHOODS = "cerebro.train, aggregates alone", "cerebro.train, neighbourhoods alone"
 LIGHTGBM, BY_HAND, FEATURETOOLS = "LightGBM, single table", "SQL by hand, LightGBM", "featuretools, LightGBM"
 OURS, OURS_AGGREGATES = "cerebro.pack, related", "cerebro.pack, aggregates alone"  # in the shop
+ONE, ONE_BY_HAND = "cerebro.predict, an open session", "FastAPI, an open connection, SQL by hand"
 CONTENDERS = (SINGLE, RELATED, AGGREGATES, NEIGHBOURHOODS, LIGHTGBM, BY_HAND, FEATURETOOLS)
 NAMES = {"single": SINGLE, "related": RELATED, "aggregates": AGGREGATES, "neighbourhoods": NEIGHBOURHOODS,
          "lightgbm-single": LIGHTGBM, "by-hand": BY_HAND, "featuretools": FEATURETOOLS}  # fmt: skip
@@ -42,6 +45,8 @@ SETS = (*related.WORKS, *PLANTED, "shop")
 ROWS = 20_000  # examples, and entities with a planted signal
 CUSTOMERS, ORDERS_EACH, ITEMS_EACH = 100_000, 30, 10 / 3
 SAMPLE = 0.01  # of the shop's customers, for featuretools
+ENTITIES = 300  # of the shop, that are predicted one after the other
+SHOP_SCHEMA = "related_shop"
 BUDGET = 60  # seconds
 
 
@@ -94,13 +99,16 @@ def table(lines: list[Json]) -> str:
                 ["", *shown], [[f"{name} ({measures[name]})", *(mean(name, one) for one in shown)] for name in sets]
             )
         )
-    shop = [line for line in lines if line["set"] == "shop"]
+    shop = [line for line in lines if line["set"] == "shop" and "features" in line]
     if shop:
         rows = [
             [line["contender"], f"{line['rows']:,}", str(line["features"]), f"{line['seconds']:.1f}",
              f"{line['memory'] / 2**20:,.0f}"] for line in shop
         ]  # fmt: skip
         parts.append(report.table(["shop", "rows", "features", "seconds", "MB of memory"], rows))
+    ones = [[line["contender"], f"{line['milliseconds']:.1f}"] for line in lines if "milliseconds" in line]
+    if ones:
+        parts.append(report.table(["one customer of the shop", "milliseconds"], ones))
     return "\n\n".join(parts)
 
 
@@ -312,7 +320,7 @@ def _write(database: Database, query: str, path: Path) -> dict[str, str]:
 def of_shop(database: Database, contenders: list[str], customers: int, say: Callable[[str], None]) -> Iterator[Json]:
     """The time and the memory of making the features of a churn task, for all its rows."""
     lab = database.lab
-    with _own_schema(database, "related_shop"):
+    with _own_schema(database, SHOP_SCHEMA):
         sizes = {"customers": customers, "orders": customers * ORDERS_EACH,
                  "items": round(customers * ORDERS_EACH * ITEMS_EACH)}  # fmt: skip
         for statement in SHOP:
@@ -342,7 +350,11 @@ def of_shop(database: Database, contenders: list[str], customers: int, say: Call
             yield {"contender": contender, "features": features, **shared, **_taken(meter)}
             tables = [f"packed{ending}" for ending in ("", "_summary", "_validation", "_validation_summary")]
             lab(f"DROP TABLE {', '.join(tables)}")
+            if contender == OURS_AGGREGATES:
+                yield {"contender": ONE, "repeat": 0, **_one_by_one(database, steps)}
         if BY_HAND in contenders:
+            if python_with("fastapi") is not None:
+                yield {"contender": ONE_BY_HAND, "repeat": 0, **_asked(database)}
             with Meter(database.server, database.folders, memory(descendants())) as meter:
                 lab(f"CREATE TABLE by_hand AS {SHOP_FEATURES}")
             features = lab.value(
@@ -351,6 +363,45 @@ def of_shop(database: Database, contenders: list[str], customers: int, say: Call
             yield {"contender": "SQL by hand", "features": features, **shared, **_taken(meter)}
         if FEATURETOOLS in contenders:
             yield from _sampled(database, customers, rows, say)
+
+
+def _customers(database: Database) -> list[tuple[Any, ...]]:
+    return database.lab("SELECT customer_id, as_of::text, example FROM churn ORDER BY hashint4(example::int) LIMIT %s",
+                        ENTITIES)  # fmt: skip
+
+
+def _one_by_one(database: Database, steps: Json) -> Json:
+    """The median time of a prediction of one row, in a session that stays open."""
+    lab = database.lab
+    configuration = json.dumps([{"architecture": "mlp", "related": "aggregates", "units": UNITS, "layers": 2}])
+    lab("CREATE TABLE some AS SELECT * FROM churn WHERE example % 20 = 0")
+    lab("ALTER TABLE some ADD PRIMARY KEY (example)")
+    lab("SELECT cerebro.fit('some', 'one_model', %s, target => 'target', related => %s, as_of => 'as_of', epochs => 1)",
+        configuration, json.dumps(steps))  # fmt: skip
+    seconds = []
+    begun = time.monotonic()
+    customers = _customers(database)
+    for _, _, example in [customers[0], *customers]:  # the first one makes the session ready
+        query = f"SELECT customer_id, as_of FROM churn WHERE example = {example}"
+        started = time.monotonic()
+        found = lab.value("SELECT probability FROM cerebro.predict('one_model', %s)", query)
+        seconds.append(time.monotonic() - started)
+        assert 0 <= found <= 1
+    lab("SELECT cerebro.drop_model('one_model')")
+    lab("DROP TABLE some")
+    return {"milliseconds": 1000 * median(seconds[1:]), "seconds": time.monotonic() - begun}
+
+
+def _asked(database: Database) -> Json:
+    """The same of a process that has the model in its memory, and a connection to the database."""
+    with tempfile.TemporaryDirectory(prefix="cerebro-bench-") as made:
+        folder = Path(made)
+        (folder / "customers.json").write_text(json.dumps([one[:2] for one in _customers(database)]))
+        begun = time.monotonic()
+        python = python_with("fastapi")
+        assert python is not None
+        call([python, "-m", "tests.bench.rivals.related_app", str(folder), database.lab.dsn, SHOP_SCHEMA])
+        return {**json.loads((folder / "result.json").read_text()), "seconds": time.monotonic() - begun}
 
 
 def _taken(meter: Meter) -> Json:

@@ -207,8 +207,8 @@ SHOP = [
 WINDOWS = {"": "", "_30": "30 days", "_90": "90 days", "_180": "180 days"}
 
 
-def _shop_features() -> str:
-    """Each table is read once: items become sums of an order, orders sums of an example."""
+def _shop_features() -> list[str]:
+    """Columns of an example ``t``, its customer ``c``, and the orders ``o`` of it."""
     listed = []
     for ending, window in WINDOWS.items():
         where = f" FILTER (WHERE o.ordered_at >= t.as_of - interval '{window}')" if window else ""
@@ -220,17 +220,25 @@ def _shop_features() -> str:
     listed += [f"sum(o.c{i}) AS category_{i}" for i in range(8)]
     listed += ["extract(epoch FROM t.as_of - max(o.ordered_at)) AS since_last",
                "extract(epoch FROM t.as_of - min(o.ordered_at)) AS since_first"]  # fmt: skip
-    categories = ", ".join(f"count(*) FILTER (WHERE category = 'c{i}') AS c{i}" for i in range(8))
-    each = ", ".join(f"i.c{i}" for i in range(8))
-    return (
-        "WITH i AS (SELECT order_id, sum(quantity) AS quantity, avg(price) AS price,"
-        f" {categories} FROM items GROUP BY order_id),"
-        f" o AS (SELECT o.*, i.quantity, i.price, {each} FROM orders o LEFT JOIN i USING (order_id))"
-        f" SELECT t.example, t.target, c.country, c.channel, c.joined, {', '.join(listed)}"
-        " FROM churn t JOIN customers c USING (customer_id)"
-        " LEFT JOIN o ON o.customer_id = t.customer_id AND o.ordered_at < t.as_of"
-        " GROUP BY t.example, t.target, c.country, c.channel, c.joined, t.as_of"
-    )
+    return listed
 
 
-SHOP_FEATURES = _shop_features()
+OF_ITEMS = "sum(quantity) AS quantity, avg(price) AS price, " + ", ".join(
+    f"count(*) FILTER (WHERE category = 'c{i}') AS c{i}" for i in range(8)
+)
+# Each table is read once: items become sums of an order, orders sums of an example.
+SHOP_FEATURES = (
+    f"WITH i AS (SELECT order_id, {OF_ITEMS} FROM items GROUP BY order_id),"
+    " o AS (SELECT * FROM orders LEFT JOIN i USING (order_id))"
+    f" SELECT t.example, t.target, c.country, c.channel, c.joined, {', '.join(_shop_features())}"
+    " FROM churn t JOIN customers c USING (customer_id)"
+    " LEFT JOIN o ON o.customer_id = t.customer_id AND o.ordered_at < t.as_of"
+    " GROUP BY t.example, t.target, c.country, c.channel, c.joined, t.as_of"
+)
+# The same of one customer at one time.
+ONE_CUSTOMER = (
+    f"SELECT {', '.join(_shop_features())} FROM (SELECT %s::int AS customer_id, %s::timestamp AS as_of) t"
+    " JOIN customers c USING (customer_id) LEFT JOIN LATERAL (SELECT o.*, i.* FROM orders o"
+    f" LEFT JOIN LATERAL (SELECT {OF_ITEMS} FROM items WHERE items.order_id = o.order_id) i ON true"
+    " WHERE o.customer_id = t.customer_id AND o.ordered_at < t.as_of) o ON true GROUP BY t.as_of, t.customer_id"
+)

@@ -98,6 +98,7 @@ class Carried(RelatedPlace):
     """A column of a row that an example refers to, and the name that it has beside the example's own."""
 
     name: Identifier
+    since: bool = False  # how many days before the example a date in it was
 
 
 @dataclass(frozen=True)
@@ -260,10 +261,13 @@ class Related:
         names = [*self.names, *([] if self.as_of is None else [self.as_of])]
         if len(set(names)) < len(names):
             raise Misfit("has a column twice", "rows")
-        known = {(step.path, column.name) for step in self.steps for column in step.columns}
+        known = {(step.path, column.name): column.type.name for step in self.steps for column in step.columns}
         for place in self._places():
             if (place.path, place.column) not in known:
                 raise Misfit(f"reads a column that no step has: {place.path}{SEPARATOR}{place.column}")
+        for one in self.carried:
+            if one.since and (self.as_of is None or known[one.path, one.column] not in DATES):
+                raise Misfit("cannot be true: there are no two dates", f"carried {one.name}")
         for rows in self.rows:
             if rows.path not in paths:
                 raise Misfit(f"has no path {rows.path!r}", "rows")

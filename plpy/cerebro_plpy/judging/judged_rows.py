@@ -68,8 +68,7 @@ def to_predict(db: Database, given: JudgingArguments) -> dict[str, Any]:
     wanted = calibrations.Wanted.of(given.coverage, given.calibrated, given.thresholds)
     # For their errors alone: those of cerebro.predict, which applies them, would name cerebro.predict.
     calibrations.applied(db, model, wanted)
-    if not related_rows.has_them(model.layout, judged.present):
-        related_rows.opened(db, model.table, model.layout, given.related)
+    related_rows.needed(db, model.table, model.layout, judged.present, given.related)
     kind, blank, wanted_class = (given.wanted or "").partition(" ")  # a class may be an empty text
     is_number = variable.target == "real"
     if kind != "any" and is_number != (kind == "number"):

@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from cerebro_db.core.errors import BadData, WrongState
+from cerebro_db.core.errors import BadData, InvalidArgument, WrongState
 from cerebro_db.core.packing.layout import Layout
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, shown, sql
@@ -108,6 +108,17 @@ def has_them(layout: Layout, present: dict[str, Column]) -> bool:
     return bool(needed) and needed <= present.keys()
 
 
+def needed(
+    db: Database, table: Relation, layout: Layout, present: dict[str, Column], given: str | None
+) -> OpenedTables | None:
+    """The related tables of a model; None: it reads none, or the rows have the columns of them already."""
+    if not has_them(layout, present):
+        return opened(db, table, layout, given)
+    if given is not None:
+        raise InvalidArgument("related: the rows have the columns of related tables already.", hint="Leave it out.")
+    return None
+
+
 def rows_of(
     db: Database,
     table: Relation,
@@ -122,7 +133,7 @@ def rows_of(
 
     ``keys``: of the rows' own columns, those that stay beside the inputs; None: all.
     """
-    tables = None if has_them(layout, present) else opened(db, table, layout, given)
+    tables = needed(db, table, layout, present, given)
     if tables is None or layout.related is None:
         return None
     from ..packing.related.reading import RelatedRows

@@ -164,6 +164,11 @@ def _bounds(db: Database, link: Link, time: Column, lengths: Intervals, wanted: 
             kind=kind,
         )
     )
+    if row["short"] and wanted.starts is not None and wanted.ends is not None:
+        raise InvalidArgument(
+            f"ends is {shown(wanted.ends)}, and that is before starts, {shown(wanted.starts)}.",
+            hint="The first cut-off time is starts, and the last one is ends or one just before it.",
+        )
     if row["short"]:
         raise BadData(
             f"no cut-off time has a complete target: the first one would be {row['starts']}, and the last one"

@@ -61,6 +61,8 @@ def test_one_row_and_many_have_the_same_bits(shop: Lab) -> None:
     assert [one[2] for one in alone] == pytest.approx([one[2] for one in together], abs=1e-5)
     # A query that has the columns already is read as it is.
     assert predicted(shop, "SELECT * FROM derived", related=None) == predicted(shop, ROWS)
+    with pytest.raises(psycopg2.Error, match="related: the rows have the columns of related tables already"):
+        predicted(shop, "SELECT * FROM derived", related=json.dumps(TABLES))
     shop("DROP TABLE derived, single")
 
 

@@ -309,6 +309,8 @@ ERRORS = {
     "'customers', 'orders', 'count(*)', 'o', NULL, '30 days'": ("horizon must not be NULL", "22023"),
     "'customers', 'orders', 'count(*)', 'o', '60 days', '12 hours'": ("every is '12 hours', .* is a date", "22023"),
     "'customers', 'orders', 'count(*)', 'o', '60 days', '30 days', active => 'long'": ("active: 'long' is no", "22023"),
+    "'customers', 'orders', 'count(*)', 'o', '1 day', '1 day', starts => '2025-03-01', ends => '2025-02-01'":
+        ("ends is '2025-02-01', and that is before starts, '2025-03-01'", "22023"),
     "'customers', 'orders', 'count(*)', 'o', '60 days', '30 days', starts => 'soon'": ("starts: 'soon' is no", "22023"),
     "'customers', 'orders', 'count(*)', 'o', '60 days', '30 days', ends => 'infinity'": ("ends: 'infinity'", "22023"),
     "'customers', 'orders', 'count(*)', 'o', '200 days', '30 days'": ("no cut-off time has a complete", "22000"),

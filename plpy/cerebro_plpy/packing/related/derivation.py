@@ -11,6 +11,7 @@ from cerebro_db.core.packing.related import (
     OF_NUMBERS,
     SHARE,
     Aggregate,
+    Carried,
     ManyRows,
     Related,
     RelatedPlace,
@@ -73,7 +74,7 @@ class Derivation:
         """The examples, with what they have of rows that they refer to, the anchors k0 …, and their time t."""
         listed = [sql("s.{name}", name=identifier(name)) for name in self.examples.names]
         for one in self.plan.carried:
-            listed.append(sql("{value} AS {name}", value=self.value(one), name=identifier(one.name)))
+            listed.append(sql("{value} AS {name}", value=self._carried(one), name=identifier(one.name)))
         for (path, column), place in self.anchors.items():
             alias = sql("s") if not path else self.aliases[path]
             listed.append(sql("{alias}.{column} AS {key}", alias=alias, column=identifier(column), key=_key(place)))
@@ -85,6 +86,15 @@ class Derivation:
             rows=self.examples.rows,
             joins=joined("", [self._join(step, sql("s"), self.examples.time) for step in self.own_steps]),
         )
+
+    def _carried(self, one: Carried) -> Sql:
+        value = self.value(one)
+        if not one.since:
+            return value
+        assert self.examples.time is not None and self.examples.time_column is not None
+        column, other = self.tables.column(one), self.examples.time_column
+        earlier, later = formulas.moment(column, value), formulas.moment(other, self.examples.time)
+        return formulas.between(column, earlier, later)
 
     def _join(self, step: RelatedStep, first: Sql, time: Sql | None, *, inner: bool = False) -> Sql:
         """The join of one step; ``first``: the alias of what has no path."""

@@ -97,10 +97,11 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Decided:
-    """A plan, and by path how many rows all examples read."""
+    """A plan, and by path how many rows all examples read, and how many aggregates there could be."""
 
     plan: Related
     rows: dict[str, int]
+    possible: dict[str, int]
 
 
 def planned(
@@ -114,11 +115,13 @@ def planned(
     reached = _without_crowds(db, reached, {path: rows for path, rows in read.items() if path not in crowded})
     bare = replace(bare, steps=tuple(one.step for one in reached))
     many = {one.path for one in reached if any(step.many for step in bare.chain(one.path))}
+    dated = origin.as_of is not None and origin.as_of.type in DATES
     carried = [
-        Carried(one.path, column.name, column_name(one.path, column.name))
+        Carried(one.path, column.name, column_name(one.path, f"{column.name} since" if since else column.name), since)
         for one in reached
         if one.path not in many
         for column in one.read
+        for since in ((False, True) if dated and column.type in DATES else (False,))
     ]
     if len(carried) > MOST_CARRIED:
         db.notice(
@@ -127,15 +130,34 @@ def planned(
             """The entry "columns" of a table says which to read.""",
         )
         carried = carried[:MOST_CARRIED]
-    ends = [one for one in reached if one.many]
     found = []
-    for one in ends:
-        each = max(1, read[one.path] // max(1, counted["rows"]))
-        sampled = _sampled(db, bare, some(max(FEWEST_EXAMPLES, min(EXAMPLES, SAMPLED // each))), reached, one)
-        rows = _rows(one, sampled, bool(origin.as_of), MOST_AGGREGATES // len(ends))
-        found.append(replace(rows, crowded=one.path in crowded))
-    plan = _with_different_names(replace(bare, carried=tuple(carried), rows=tuple(found)))
-    return Decided(plan, {path: rows for path, rows in read.items() if path in many})
+    for one in reached:
+        if one.many:
+            each = max(1, read[one.path] // max(1, counted["rows"]))
+            sampled = _sampled(db, bare, some(max(FEWEST_EXAMPLES, min(EXAMPLES, SAMPLED // each))), reached, one)
+            found.append(replace(_rows(one, sampled, bool(origin.as_of)), crowded=one.path in crowded))
+    possible = {one.path: len(one.aggregates) for one in found}
+    limits = _limits(possible)
+    rows = tuple(_with_the_first(one, limits[one.path]) for one in found)
+    plan = _with_different_names(replace(bare, carried=tuple(carried), rows=rows))
+    return Decided(plan, {path: rows for path, rows in read.items() if path in many}, possible)
+
+
+def _limits(possible: dict[str, int]) -> dict[str, int]:
+    """How many aggregates each path may have: equally many, and what some paths do not need the others have."""
+    limits, left = {}, MOST_AGGREGATES
+    for place, (path, count) in enumerate(sorted(possible.items(), key=lambda one: one[1])):
+        limits[path] = min(count, left // (len(possible) - place))
+        left -= limits[path]
+    return limits
+
+
+def _with_the_first(one: ManyRows, most: int) -> ManyRows:
+    """The aggregates that matter most, and the numbers that these are of."""
+    aggregates = one.aggregates[:most]
+    used = {(each.of.path, each.of.column) for each in aggregates if each.of is not None}
+    measures = tuple(each for each in one.measures if (each.path, each.column) in used)
+    return replace(one, aggregates=aggregates, measures=measures)
 
 
 def _with_different_names(plan: Related) -> Related:
@@ -287,20 +309,15 @@ def _feature(found: Found) -> NumberFeature | DateFeature | CategoryFeature | No
 # -- what becomes of them ------------------------------------------------------------------------------------
 
 
-def _rows(end: Reached, sampled: Sampled, has_time: bool, budget: int) -> ManyRows:
+def _rows(end: Reached, sampled: Sampled, has_time: bool) -> ManyRows:
+    """What becomes of the rows at the end of a path, with all aggregates, those before that matter more."""
     measures = {one.place: measure for one in sampled.columns if (measure := _measure(one)) is not None}
     windows = _windows(sampled) if has_time else []
     latest = _latest(end, sampled)
     ranked = sorted(_aggregates(end, sampled, measures, windows, has_time), key=lambda one: one[0])
     # The last values are read with the latest rows, which have to be sorted.
-    aggregates = [one for _, one in ranked if latest is not None or one.kind != LAST][:budget]
-    used = {(one.of.path, one.of.column) for one in aggregates if one.of is not None}
-    return ManyRows(
-        end.path,
-        tuple(one for place, one in measures.items() if (place.path, place.column) in used),
-        tuple(aggregates),
-        latest,
-    )
+    aggregates = tuple(one for _, one in ranked if latest is not None or one.kind != LAST)
+    return ManyRows(end.path, tuple(measures.values()), aggregates, latest)
 
 
 def _measure(one: LookedAt) -> RelatedMeasure | None:

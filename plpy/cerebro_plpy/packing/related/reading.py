@@ -255,6 +255,8 @@ def _as_of_now(db: Database, plan: Related, tables: OpenedTables, source: Relati
 
 
 def _require_time(plan: Related, tables: OpenedTables, time: Column, source: Relation) -> None:
+    if any(one.since for one in plan.carried) and time.type not in DATES:
+        raise BadData(f"the column '{time.name}' of {source.text} is {time.shown}, and was a date in training.")
     for step in plan.steps:
         if step.time is None:
             continue

@@ -134,7 +134,9 @@ def _tell(db: Database, decided: Decided) -> None:
         paths = dict.fromkeys(one.path for one in plan.carried)
         db.told(f"related: {counted(len(plan.carried), 'column')} of {', '.join(paths)}")
     for one in plan.rows:
-        what = counted(len(one.aggregates), "aggregate")
+        what, possible = counted(len(one.aggregates), "aggregate"), decided.possible[one.path]
+        if possible > len(one.aggregates):
+            what = f"{len(one.aggregates)} of {possible} possible aggregates"
         if one.latest is not None:
             what += f" and the latest {counted(one.latest.rows, 'row')}"
         db.told(f"related: of {one.path}, {what}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from cerebro_db.core.errors import InvalidArgument, UndefinedColumn
@@ -120,8 +119,8 @@ def _table(db: Database, before: Relation, path: str, wanted: WantedStep) -> Rel
     beside = relations.find(db, Name(before.schema, label)) if before.schema else None
     if relations.find(db, name) is None and beside is not None:
         name = beside.name
-    found = relations.existing(db, name.quoted, 'The entry "table" names another one.', argument=argument)
-    return replace(found, text=str(name))
+    please = 'The entry "table" names another one.'
+    return relations.readable(db, relations.there(db, name, str(name), please, argument=argument))
 
 
 def _way(
