@@ -226,7 +226,7 @@ def test_the_bits_are_the_same_on_every_server(shop: Lab, derived: Derived) -> N
     assert hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest() == DERIVED
 
 
-DERIVED = "b4b4318f4596ece44c52592779eefd2dddb14d0bbe9244842efe1b65faecc285"
+DERIVED = "07b5dc2097a2bee01f02ed2726249220c2fa2136b1aee1c08ca23a9a8aad7c1b"
 
 
 def test_declared_foreign_keys_are_followed(shop: Lab) -> None:
