@@ -59,6 +59,11 @@ def test_one_row_and_many_have_the_same_bits(shop: Lab) -> None:
     assert [one[:2] for one in alone] == [one[:2] for one in together]
     # A network rounds otherwise for one row than for several.
     assert [one[2] for one in alone] == pytest.approx([one[2] for one in together], abs=1e-5)
+    # No table has these rows: Greenplum reads them on one segment, and the related rows on all.
+    given = "SELECT {} AS customer, timestamptz '2023-10-01 00:00Z' AS seen"
+    (row,) = predicted(shop, given.format(7))
+    assert row in predicted(shop, "SELECT * FROM churn WHERE seen = '2023-10-01 00:00Z' AND customer = 7")
+    assert len(predicted(shop, given.format(-1))) == 1
     # A query that has the columns already is read as it is.
     assert predicted(shop, "SELECT * FROM derived", related=None) == predicted(shop, ROWS)
     with pytest.raises(psycopg2.Error, match="related: the rows have the columns of related tables already"):

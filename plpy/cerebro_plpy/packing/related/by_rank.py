@@ -91,7 +91,7 @@ def rows(derivation: Derivation, one: ManyRows, examples: Sql) -> Sql:
         made.append(sql("{value} AS {name}", value=value, name=identifier(each.name)))
     keys, time = derivation.plain_keys_of(one.path), derivation.time_name
     parts = [
-        sql("q AS MATERIALIZED (SELECT * FROM {examples} AS q)", examples=examples),
+        sql("q AS (SELECT * FROM {examples} AS q)", examples=examples),  # as b in deriving.py
         sql("c AS MATERIALIZED ({rows})", rows=_summed_up(derivation, one, sums)),
         sql("p AS MATERIALIZED ({ranks})", ranks=_ranks(derivation, one, sums)),
     ]

@@ -47,7 +47,9 @@ def query(plan: Related, examples: Examples, tables: OpenedTables) -> Sql:
         source=source,
         joins=joined("", joins),
     )
-    return found if examples.again else sql("WITH b AS MATERIALIZED ({base}) {found}", base=base, found=found)
+    # Read once on PostgreSQL, as several parts name it. Greenplum reads it again for each part: MATERIALIZED would make
+    # it wait for ever for rows that no table has (SELECT 7 AS customer).
+    return found if examples.again else sql("WITH b AS ({base}) {found}", base=base, found=found)
 
 
 @dataclass(frozen=True)
