@@ -99,6 +99,8 @@ FUNCTIONS = {
         "importance",
         "explain",
         "drift",
+        "bouts",
+        "transitions",
     ],
     "Registry": ["register", "registered_table", "set_alias", "roll_back", "retrain", "unregister", "share", "unshare"],
     "Custom losses and metrics": [

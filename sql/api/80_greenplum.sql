@@ -66,7 +66,8 @@ BEGIN
           FROM pg_catalog.pg_proc p
          WHERE p.pronamespace = 'cerebro'::regnamespace
            AND p.proname IN ('evaluate', 'confusion_matrix', 'class_metrics', 'roc_curve', 'precision_recall', 'calibration', 'residuals',
-                             'mistakes', 'importance', 'explain', 'drift', 'prepared_columns')
+                             'mistakes', 'importance', 'explain', 'drift', 'prepared_columns',
+                             'bouts', 'transitions')
     LOOP
         EXECUTE pg_catalog.replace(judging.definition, ' FUNCTION cerebro.' || judging.name || '(',
                                    ' FUNCTION cerebro_internal._' || judging.name || '_rows(');

@@ -236,6 +236,8 @@ EXCUSED = {
     "cerebro.drop_architecture": ONLY_ARGUMENTS,
     "cerebro.propagate": NO_DOCUMENT,
     "cerebro.make_task": NO_DOCUMENT,
+    "cerebro.bouts": NO_DOCUMENT,
+    "cerebro.transitions": NO_DOCUMENT,
     "cerebro.roll_back": WITH.format("cerebro.set_alias"),
     "cerebro.unregister": WITH.format("cerebro.set_alias"),
     "cerebro.unshare": WITH.format("cerebro.share"),

@@ -64,6 +64,8 @@ def document(value: Any) -> str:
     return text(json.dumps(value))
 
 
+STEPS = text("SELECT species, timestamp '2024-01-01' + id * interval '10 s' AS at, id % 3 AS kind FROM garden")
+
 # Arguments that are right, as SQL, by name. NULL means that the call is right without it.
 VALUES = {
     "source_table": "'train'", "source": "'flowers'", "table_name": "'train'", "packed_table": "'train'",
@@ -118,6 +120,8 @@ VALUES = {
     "entity_table": "'garden'", "event_table": "'visits'", "horizon": "'10 days'", "every": "'10 days'",
     "on_columns": "NULL", "event_time": "NULL", "starts": "NULL", "ends": "NULL", "entity_time": "NULL",
     "active": "'90 days'",
+    "subject": "'species'", "step_time": "'at'", "class_column": "'kind'", "step_seconds": "10", "valid_hours": "1",
+    "truth": STEPS, "predicted": STEPS, "tolerance": "60", "true_times": "'{1, 2}'", "predicted_times": "'{1, 3}'",
     "called": "'cerebro.fit'", "registered_model": "current_user::text", "reference": "current_user || '@1'",
     "alias": "'production'", "version": "1", "role": "'cerebro_user'", "right": "'use'",
     "command": "'SELECT 1'", "commands": "'SELECT 1'", "labels": "'{a}'", "answers": "true",  # on Greenplum only
@@ -168,6 +172,7 @@ FUNCTIONS: dict[str, dict[str, str]] = {
     "train_test_split": FLOWERS,
     "training_preprocessor_dl": FLOWERS,
     "pack": {"source_table": "'flowers'"},
+    **dict.fromkeys(with_parts("bouts"), {"query": STEPS}),
     "propagate": {"source_table": "'garden'", "columns": "'sl'", "target": "NULL"},
     "make_task": {"target": "'count(*)'"},
     "_packed_rows": {"source_table": "'flowers'"},
