@@ -36,7 +36,7 @@ METHODS = {
         "track",
     ],
     "Steer": ["stop_model", "go_on", "clone_model", "add_configuration", "extend", "set_budget"],
-    "Prepare": ["add_frame", "add_images", "make_task", "pack", "append"],
+    "Prepare": ["add_frame", "add_images", "add_accelerometer", "make_task", "pack", "append"],
     "Architectures": ["add_architecture", "drop_architecture"],
     "Use models": ["models", "predict", "predict_into", "related_rows", "evaluate", "drift", "calibrate", "drop_model",
         "model", "export", "import_model",

@@ -13,6 +13,7 @@ from psycopg2 import sql
 from cerebro_db.core.names import Name
 
 from . import frames, images, interrupts, notebooks, report, trackers
+from .accelerometers import loading
 from .arguments import (
     DRY_RUN,
     FitArguments,
@@ -38,6 +39,7 @@ from .run_handle import AnyRun, RunHandle, number_of, owner_of
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from .accelerometers.loading import Loaded
     from .models.model_files import Exported
 
 
@@ -338,6 +340,31 @@ class Cerebro(RunMethods, SteeringMethods, ModelMethods, JudgingMethods, Registr
         to the proportions first.
         """
         return images.add(self, table, source, shape, column, crop)
+
+    # --- accelerometers ----------------------------------------------------------------------------
+
+    def add_accelerometer(
+        self,
+        table: str,
+        files: str | Path | Sequence[str | Path],
+        *,
+        subject: str | None = None,
+        date_format: str | None = None,
+    ) -> list[Loaded]:
+        """Loads files of ActiGraph's accelerometers: raw samples as CSV of ActiLife (``.csv``, ``.csv.gz``), with or
+        without times, and ``.gt3x``. The table gets a row for each sample: ``subject``, ``at`` (local time), ``x``,
+        ``y`` and ``z`` in g. It is made if there is none of this name; a table of yours with such columns gets more
+        rows. Returns for each file its subject, number of rows and samples per second.
+
+        Each file is loaded in a transaction of its own, a piece at a time, so that its size does not matter. An error
+        names the file and the line; earlier files stay. A file that was loaded before is refused. Idle sleep, which a
+        ``.gt3x`` file does not record, has no rows.
+
+        ``subject``: who was recorded. By default the subject name in a ``.gt3x`` file, or else the name of the file.
+        ``date_format``: of dates in CSV files, such as ``d/M/yyyy``, in place of the one that the header states.
+        """
+        given = [files] if isinstance(files, (str, Path)) else files
+        return loading.add(self, table, given, subject, date_format)
 
     # --- architectures -----------------------------------------------------------------------------
 

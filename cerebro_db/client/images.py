@@ -7,7 +7,7 @@ import os
 import struct
 import tempfile
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -19,9 +19,9 @@ from cerebro_db.core.names import Name, is_name
 from cerebro_db.core.packing import images as pixel_columns
 from cerebro_db.core.sql import quoted
 
-from . import interrupts
+from . import copying
 from .database import DatabaseClient, Transaction
-from .errors import ClientError, MissingPackage, translated
+from .errors import ClientError, MissingPackage
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -32,7 +32,6 @@ ENDINGS = {".bmp": "BMP", ".gif": "GIF", ".jpeg": "JPEG", ".jpg": "JPEG", ".png"
            ".tiff": "TIFF", ".webp": "WEBP"}  # fmt: skip
 FORMATS = sorted(set(ENDINGS.values()))  # no others: Pillow's reader of EPS starts another program
 MOST_PIXELS = 50_000_000  # of a file; they take up to 4 bytes each, twice
-ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})  # of COPY
 IN_MEMORY = 32 << 20  # bytes; more of a table is kept in a file meanwhile
 # The source may be another user's. An index of theirs, or a domain, would run that user's code whenever the new table,
 # which is the caller's, is read or written. So the new table has only the primary key, and the types below the domains.
@@ -101,15 +100,15 @@ def _of_folder(database: DatabaseClient, name: Name, folder: Path, shape: Sequen
 
     def lines() -> Iterator[bytes]:
         for number, (path, part) in enumerate(zip(files, within), 1):
-            label = [_text(part.parts[0]) if len(part.parts) > 1 else r"\N"] if labelled else []
-            fields = [str(number), _text(part.as_posix()), *label]
+            label = [copying.escaped(part.parts[0]) if len(part.parts) > 1 else r"\N"] if labelled else []
+            fields = [str(number), copying.escaped(part.as_posix()), *label]
             yield _line("\t".join(fields).encode("utf-8", "replace"), pixels(path, shape, crop=crop))
 
     with database.transaction() as transaction:
         listed = "id bigint PRIMARY KEY, file text NOT NULL, " + "label text, " * labelled + "image bytea NOT NULL"
         transaction.rows(f"CREATE TABLE {name.quoted} ({listed})")
         _keep_shape(transaction, name, "image", shape)
-        _copy_in(transaction, f"{name.quoted} FROM STDIN WITH (ENCODING 'UTF8')", lines())
+        copying.into(transaction, f"{name.quoted} FROM STDIN WITH (ENCODING 'UTF8')", lines())
     return len(files)
 
 
@@ -138,10 +137,10 @@ def _of_column(database: DatabaseClient, name: Name, source: str, column: str, s
         _keep_shape(transaction, name, column, shape)
         others = [name for name in types if name != column]
         listed = ", ".join(map(quoted, [*others, column]))
-        _copy(transaction, f"COPY (SELECT {listed} FROM ({query}) s) TO STDOUT", kept)
+        copying.run(transaction, f"COPY (SELECT {listed} FROM ({query}) s) TO STDOUT", kept)
         kept.seek(0)
         lines = (_decoded(line, number, column, shape, crop) for number, line in enumerate(kept, 1))
-        return _copy_in(transaction, f"{name.quoted} ({listed}) FROM STDIN", lines)
+        return copying.into(transaction, f"{name.quoted} ({listed}) FROM STDIN", lines)
 
 
 def _keep_shape(transaction: Transaction, name: Name, column: str, shape: Sequence[int]) -> None:
@@ -163,46 +162,6 @@ def _decoded(line: bytes, number: int, column: str, shape: Sequence[int], crop: 
 
 def _line(fields: bytes, found: bytes) -> bytes:
     return fields + b"\t" + rb"\\x" + found.hex().encode() + b"\n"
-
-
-def _text(value: str) -> str:
-    return value.translate(ESCAPES)
-
-
-def _copy_in(transaction: Transaction, what: str, lines: Iterable[bytes]) -> int:
-    """Send lines; return the number of rows."""
-    file = _Lines(lines)
-    try:
-        _copy(transaction, f"COPY {what}", file)
-    except ClientError:
-        if file.error is not None:  # psycopg2 says only that reading has failed
-            raise file.error from None
-        raise
-    return int(transaction.cursor.rowcount)
-
-
-def _copy(transaction: Transaction, statement: str, file: Any) -> None:
-    cursor = transaction.cursor
-    with translated():
-        interrupts.cancelling(cursor.connection, lambda: cursor.copy_expert(statement, file))
-
-
-class _Lines:
-    """Lines as the file that COPY reads."""
-
-    def __init__(self, lines: Iterable[bytes]) -> None:
-        self._lines, self._rest = iter(lines), b""
-        self.error: Exception | None = None
-
-    def read(self, size: int) -> bytes:
-        if not self._rest:
-            try:
-                self._rest = next(self._lines, b"")
-            except Exception as error:
-                self.error = error
-                raise
-        found, self._rest = self._rest[:size], self._rest[size:]
-        return found
 
 
 # -- images ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The commands about files: ``cerebro export`` and ``cerebro import`` of models, and ``cerebro images``."""
+"""The commands about files: ``cerebro export`` and ``import`` of models, ``cerebro images`` and ``accelerometer``."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ def register(app: typer.Typer) -> None:
     app.command()(export)
     app.command("import")(bring_in)
     app.command("images")(add_images)
+    app.command("accelerometer")(add_accelerometer)
 
 
 def export(
@@ -142,3 +143,43 @@ def add_images(
             write_json({"table": table, "rows": rows})
             return
         Terminal().print(lines(f"{table} has {counted(rows, 'image')} of {shape} pixels."), soft_wrap=True)
+
+
+def add_accelerometer(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Files of ActiGraph: .csv, .csv.gz and .gt3x.", show_default=False),
+    ],
+    table: Annotated[
+        str, typer.Argument(metavar="TABLE", help="A new table, or one with rows of other files.", show_default=False)
+    ],
+    *,
+    dsn: Dsn = None,
+    subject: Annotated[
+        str | None,
+        typer.Option(
+            help="Who was recorded; default: the name in the file, or else that of the file.", show_default=False
+        ),
+    ] = None,
+    date_format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FORMAT",
+            help="Of dates in CSV, for instance d/M/yyyy; default: that of the header.",
+            show_default=False,
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Load recordings of accelerometers: a row for each sample, with subject, at, x, y and z."""
+    with at(dsn) as cerebro:
+        found = []
+        for file in files:  # what is loaded stays, so it is said at once
+            found += cerebro.add_accelerometer(table, file, subject=subject, date_format=date_format)
+            if not json:
+                one = found[-1]
+                rate = f", {one.rate} a second" if one.rate else ""
+                told = f"{one.file}: {counted(one.rows, 'row')} of {one.subject}{rate}."
+                Terminal().print(lines(told), soft_wrap=True)
+        if json:
+            write_json([asdict(one) for one in found])

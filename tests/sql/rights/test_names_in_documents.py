@@ -438,8 +438,9 @@ SAME_IN_SQL = {
     "related_rows", "residuals", "resume", "retrain", "roc_curve", "roll_back", "search", "set_alias", "set_budget",
     "share", "stop_model", "train", "unregister", "unshare",
 }  # fmt: skip
-READS_NO_DOCUMENT = {"add_architecture", "add_frame", "add_images", "close", "follow", "handle", "make_task", "objects",
-                     "rows", "status_within", "rows_and_notices", "transaction", "track", "import_model"}  # fmt: skip
+READS_NO_DOCUMENT = {"add_architecture", "add_accelerometer", "add_frame", "add_images", "close", "follow", "handle",
+                     "make_task", "objects", "rows", "status_within", "rows_and_notices", "transaction", "track",
+                     "import_model"}  # fmt: skip
 
 
 def test_the_client(attack: Attack, tmp_path: Path) -> None:
