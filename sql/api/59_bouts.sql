@@ -68,7 +68,8 @@ gap in time, nor from or to a class that is NULL. A true and a predicted transit
 their times differ by at most the tolerance. Each matches at most one; as many as possible match.
 
 - truth, predicted: queries that return steps at regular times, each with a class, or names of tables. Both have the columns
-  below. Their steps need not have the same times or lengths. Give both for the same periods.
+  below. Their steps need not have the same times or lengths. Give both for the same periods. Subjects that only one of them
+  has are left out, with a notice.
 - tolerance: in seconds.
 - subject: the column, or columns separated by commas, that identify a subject. Of several, subject_value is a JSON array.
 - step_time, class_column, step_seconds: as in cerebro.bouts.

@@ -9,6 +9,7 @@ from typing import Any
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.names import written_list
 from cerebro_db.core.sql import Sql, sql
+from cerebro_db.core.texts import counted
 
 from ..database.access import Database
 from ..database.entry import entry
@@ -52,6 +53,9 @@ def transitions(
             f"truth and predicted have no value of '{written_list(wanted.subject)}' in common.",
             hint="Are they of the same subjects, and written in the same way?",
         )
+    for name, without in (("truth", "predicted"), ("predicted", "truth")):
+        if left_out := int(found[0][f"in_{name}"]) - int(found[0]["shared"]):
+            db.notice(f"left out: {counted(left_out, 'subject')} of {name} without rows in {without}")
     return [{name: row[name] for name in COLUMNS} for row in found if row["matched"] is not None]
 
 
@@ -59,6 +63,7 @@ def _statement(one: TimedSteps, other: TimedSteps, tolerance: float) -> Sql:
     """The rows, each with the faults of both queries; one without values if there are no transitions."""
     return sql(
         "WITH {one_tables}, {other_tables}, "
+        "shared AS (SELECT o.b FROM {one_lengths} AS o JOIN {other_lengths} AS p ON p.b = o.b), "
         "moments AS ({one_moments} UNION ALL {other_moments}), "
         "kinds AS ("
         "SELECT b, c_before, c, array_agg(e ORDER BY e) FILTER (WHERE is_true) AS true_times,"
@@ -71,7 +76,8 @@ def _statement(one: TimedSteps, other: TimedSteps, tolerance: float) -> Sql:
         "SELECT b, c_before, c, sum(of_truth)::bigint AS of_truth, sum(of_predicted)::bigint AS of_predicted,"
         " sum(matched)::bigint AS matched FROM numbers GROUP BY GROUPING SETS ((b, c_before, c), (c_before, c))) "
         "SELECT {true_faults}, {predicted_faults},"
-        " EXISTS (SELECT FROM {one_lengths} AS o JOIN {other_lengths} AS p ON p.b = o.b) AS shared,"
+        " (SELECT count(*) FROM shared) AS shared, (SELECT count(*) FROM {one_lengths}) AS in_truth,"
+        " (SELECT count(*) FROM {other_lengths}) AS in_predicted,"
         " f.b AS subject_value, f.c_before AS class_before, f.c AS class_after, f.of_truth AS true_transitions,"
         " f.of_predicted AS predicted_transitions, f.matched,"
         " f.matched / NULLIF(f.of_truth, 0)::float8 AS sensitivity,"
@@ -93,7 +99,7 @@ def _moments(steps: TimedSteps, is_true: Sql) -> Sql:
     """The steps that begin another class than that of the step before."""
     return sql(
         "SELECT s.b, s.c_before, s.c, s.e, {is_true} AS is_true FROM {steps} AS s JOIN {lengths} AS l ON l.b = s.b"
-        " WHERE s.c <> s.c_before AND NOT {is_after_gap}",
+        " JOIN shared AS h ON h.b = s.b WHERE s.c <> s.c_before AND NOT {is_after_gap}",
         is_true=is_true,
         steps=steps.table("steps"),
         lengths=steps.table("lengths"),

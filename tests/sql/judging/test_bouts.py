@@ -135,6 +135,18 @@ def test_no_transition_across_a_gap_or_to_what_is_not_known(lab: Lab) -> None:
     assert transitions(lab, 60) == {}
 
 
+def test_subjects_without_predictions_are_left_out(lab: Lab) -> None:
+    rows = [steps(subject, BEGIN, ("sit", 5), ("stand", 5)) for subject in "abc"]
+    fill(lab, "truth", [*rows[0], *rows[1]])
+    fill(lab, "guess", [*rows[1], *rows[2]])
+    lab.told()
+    assert transitions(lab, 0) == {(None, "sit", "stand"): (1, 1, 1, 1, 1), ("b", "sit", "stand"): (1, 1, 1, 1, 1)}
+    assert [line.split(":", 1)[1].strip() for line in lab.told()] == [
+        "left out: 1 subject of truth without rows in predicted",
+        "left out: 1 subject of predicted without rows in truth",
+    ]
+
+
 # -- beside plain Python ------------------------------------------------------------------------------------------
 
 
