@@ -20,7 +20,7 @@ import pytest
 from psycopg2.extensions import make_dsn
 from typer.testing import CliRunner
 
-from cerebro_db.client import Cerebro, ClientError, cli
+from cerebro_db.client import Cancelled, Cerebro, ClientError, cli
 from cerebro_db.client.accelerometers import actigraph_csv
 from cerebro_db.client.accelerometers.actigraph_csv import ActiGraphCsv
 from cerebro_db.client.accelerometers.gt3x import Gt3x
@@ -370,6 +370,13 @@ def test_of_a_file_with_an_error_nothing_stays(cerebro: Cerebro, tmp_path: Path)
         cerebro.add_accelerometer("a.b.c", good)
 
 
+def test_a_load_that_is_cancelled_leaves_nothing(cerebro: Cerebro, server: str, tmp_path: Path) -> None:
+    file = write(tmp_path / "long.csv", [*header(), *GOOD * 100])
+    with Cerebro(make_dsn(server, options="-c statement_timeout=200")) as hurried, pytest.raises(Cancelled):
+        hurried.add_accelerometer(f"{SCHEMA}.cancelled", file)
+    assert cerebro.rows("SELECT to_regclass('cancelled')") == [(None,)]
+
+
 def test_a_table_of_ones_own(cerebro: Cerebro, tmp_path: Path) -> None:
     file = write(tmp_path / "7.csv", [*header(), *GOOD])
     cerebro.rows('CREATE TABLE "Own ""table" (id serial, z numeric, y float8, x float8, at timestamp, subject int)')
@@ -385,7 +392,7 @@ def test_a_table_of_ones_own(cerebro: Cerebro, tmp_path: Path) -> None:
     cerebro.rows("CREATE VIEW seen AS SELECT * FROM other")
     with pytest.raises(ClientError, match="seen is no table"):
         cerebro.add_accelerometer("seen", file)
-    with pytest.raises(ClientError, match="invalid input syntax for type integer"):
+    with pytest.raises(ClientError, match="7.csv: invalid input syntax for type integer"):
         cerebro.add_accelerometer('"Own ""table"', file, subject="seven")
 
 

@@ -13,7 +13,7 @@ from cerebro_db.core.names import Name
 
 from .. import copying
 from ..database import DatabaseClient, Transaction
-from ..errors import ClientError
+from ..errors import Cancelled, ClientError, ServerError
 from .actigraph_csv import ActiGraphCsv
 from .gt3x import Gt3x
 from .recordings import Recording
@@ -131,4 +131,9 @@ def _copy(transaction: Transaction, name: Name, recording: Recording, subject: s
             "Was the file loaded before? To load another subject's: --subject P02.",
         )
     what = f"{name.quoted} (subject, at, x, y, z) FROM STDIN WITH (ENCODING 'UTF8')"
-    return copying.into(transaction, what, itertools.chain([first], pieces))
+    try:
+        return copying.into(transaction, what, itertools.chain([first], pieces))
+    except Cancelled:
+        raise
+    except ServerError as error:
+        raise ClientError(f"{recording.path}: {error.message}", error.hint) from error
