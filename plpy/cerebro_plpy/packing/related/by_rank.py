@@ -92,8 +92,8 @@ def rows(derivation: Derivation, one: ManyRows, examples: Sql) -> Sql:
     keys, time = derivation.plain_keys_of(one.path), derivation.time_name
     parts = [
         sql("q AS (SELECT * FROM {examples} AS q)", examples=examples),  # as b in deriving.py
-        sql("c AS MATERIALIZED ({rows})", rows=_summed_up(derivation, one, sums)),
-        sql("p AS MATERIALIZED ({ranks})", ranks=_ranks(derivation, one, sums)),
+        sql("c AS ({rows})", rows=_summed_up(derivation, one, sums)),
+        sql("p AS ({ranks})", ranks=_ranks(derivation, one, sums)),
     ]
     joins = [_beside(keys, number) for number in range(1 + len(sums.windows))]
     names = [sql("p.{name}", name=name) for name in [*keys, time]]
