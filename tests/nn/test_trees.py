@@ -30,8 +30,9 @@ from cerebro_db.nn.trees.growing import (
 from cerebro_db.nn.trees.losses import Distances, SeveralClasses, TwoClasses, loss_of
 from cerebro_db.nn.trees.model import TreeModel
 from cerebro_db.nn.trees.rows import limited
+from cerebro_db.nn.trees.words import directions, numbers_of_words, telling
 from tests.core.test_building import NUMBERS as NUMBERS_OF_ROWS
-from tests.core.test_building import PRICE, layout
+from tests.core.test_building import PRICE, TEXT, layout
 
 NUMBERS = st.floats(-1e6, 1e6, width=32)
 
@@ -202,3 +203,61 @@ def test_layers_that_are_only_named_like_those_of_trees(change: dict[str, Any]) 
     with pytest.raises(ConfigurationFailed, match="a layer is named tree_leaves") as error:
         TreeModel(SimpleNamespace(model=model))
     assert error.value.hint
+
+
+def texts(rows: int) -> Any:
+    """Texts of up to 8 of 60 words, of which 1 to 4 are together or not at all, and 59 is in three texts."""
+    random = np.random.default_rng(5)
+    ids = random.integers(10, 59, (rows, 8)) * (np.arange(8) < random.integers(4, 9, rows)[:, None])
+    together = random.random(rows) < 0.3
+    ids[together, :4] = [1, 2, 3, 4]
+    ids[:, 4] = np.where(random.random(rows) < 0.4, 5, ids[:, 4])
+    ids[random.choice(rows, 3, replace=False), 5] = 59
+    return ids
+
+
+def test_the_words_that_tell_most_are_marked() -> None:
+    """A word of few texts is none of them, however much it tells; and how often a text has a word does not matter."""
+    ids = texts(2000)
+    has_five, has_rare = ((ids == word).any(axis=1) for word in (5, 59))
+    targets = np.stack([has_five * 1.0, has_rare * 1.0], 1)
+    assert telling(ids, 60, targets, np.ones(2000), 1) == [5]
+    assert 59 not in telling(ids, 60, targets[:, 1:], np.ones(2000), 60)
+    twice = ids.copy()
+    twice[has_five, 7] = 5
+    one, other = (telling(some, 60, targets, np.ones(2000), 8) for some in (ids, twice))
+    assert one[0] == other[0] == 5
+    assert len(telling(ids, 60, np.ones((2000, 1)), np.ones(2000), 8)) == 0  # nothing is to be told
+    assert telling(ids, 60, targets, 1.0 * has_five, 1) != [5]  # rows of no weight
+
+
+def test_a_text_has_a_marked_word_if_the_mean_of_its_marks_is_above_0() -> None:
+    ids = texts(2000)
+    numbers = numbers_of_words(ids, 60, (ids == 5).any(axis=1)[:, None] * 1.0, np.ones(2000), 6)
+    (place,) = np.flatnonzero(numbers[5, :3])
+    np.testing.assert_array_equal(numbers[ids][:, :, place].mean(axis=1) > 0, (ids == 5).any(axis=1))
+    assert not numbers[0].any()  # which is no word
+    assert numbers_of_words(ids, 60, np.ones((2000, 1)), np.ones(2000), 0).shape == (60, 0)
+
+
+def test_words_that_are_used_together_have_one_direction() -> None:
+    found = directions(texts(2000), 60, 4)
+    place = np.argmax(np.abs(found[1]))
+    assert np.abs(found[1:5, place]).min() > 3 * np.abs(found[10:59, place]).max()
+    np.testing.assert_allclose(found[1:5, place] / found[1, place], 1, atol=0.2)
+    few = directions(np.array([[1, 0], [1, 2], [2, 0]]), 60, 4)  # fewer words than directions
+    assert few.shape == (60, 4) and not few[3:].any() and few[1:3].any()
+    assert not directions(np.zeros((5, 2), int), 60, 4).any()  # no words
+
+
+def test_features_of_many_texts_do_not_crowd_out_others() -> None:
+    def width(texts: int) -> int:
+        built = building.architecture("trees", layout([TEXT] * texts, PRICE), {"rounds": 1, "depth": 1}, "test")
+        sizes = [
+            layer["config"]["output_dim"] for layer in built["config"]["layers"]
+            if layer["config"]["name"].startswith("tree_codes")
+        ]  # fmt: skip
+        assert len({*sizes}) == 1 and len(sizes) == texts
+        return sizes[0]
+
+    assert [width(texts) for texts in (1, 3, 4, 97)] == [33, 33, 25, 1]

@@ -30,6 +30,7 @@ STEEP = 3e38  # every difference from a threshold becomes 0 or 1, also the small
 MOST_FEATURES = 4096
 MOST_LEAVES = 1 << 22  # numbers in the leaves of a model
 WIDEST_CODE = 8  # numbers that a category or a word becomes: of so many classes
+OF_WORDS, MOST_OF_WORDS = 32, 96  # further numbers of each word of a text; and of all texts of a row together
 
 
 def are_grown(architecture: Any) -> bool:
@@ -59,7 +60,8 @@ def body(graph: Graph, inputs: Sequence[tuple[Variable, str]], outputs: Sequence
     """The sums of the trees: for each score of a row, the sum of the leaves that it falls into."""
     trees, depth, scores = chosen["rounds"], chosen["depth"], scores_of(outputs[0])
     width = code_width(outputs[0])
-    features = [tensor for variable, name in inputs for tensor in _features(graph, variable, name, width)]
+    more = _of_words([variable for variable, _ in inputs])
+    features = [tensor for variable, name in inputs for tensor in _features(graph, variable, name, width, more)]
     found = graph.layer(
         "Dense", graph.joined(features), graph.free(QUESTIONS), units=trees * depth, kernel_initializer=ZEROS
     )
@@ -118,8 +120,11 @@ def code_width(output: Variable) -> int:
     return min(WIDEST_CODE, scores_of(output))
 
 
-def _features(graph: Graph, variable: Variable, name: str, width: int) -> list[str]:
-    """Numbers as they are; of each category and word its code, which the trainer finds: what the target is there."""
+def _features(graph: Graph, variable: Variable, name: str, width: int, more: int) -> list[str]:
+    """Numbers as they are; of each category and word its code, which the trainer finds: what the target is there.
+
+    ``more``: further numbers of each word, which the trainer finds, too.
+    """
     kind = variable.preparation.kind
     if kind == "categories":
         tensor = graph.input(name, variable.shape, "int32")
@@ -127,7 +132,8 @@ def _features(graph: Graph, variable: Variable, name: str, width: int) -> list[s
         return [_coded(graph, graph.element(tensor, place), size, width) for place, size in enumerate(sizes)]
     if kind == "words":
         ids = graph.input(name, variable.shape, "int32")
-        return [beginnings.mean_of_words(graph, ids, _coded(graph, ids, beginnings.word_ids(variable), width))]
+        words = _coded(graph, ids, beginnings.word_ids(variable), width + more)
+        return [beginnings.mean_of_words(graph, ids, words)]
     tensor = graph.input(name, variable.shape, "float32")
     return [tensor if len(variable.shape) == 1 else graph.layer("Flatten", tensor)]
 
@@ -138,13 +144,19 @@ def _coded(graph: Graph, ids: str, size: int, width: int) -> str:
     )
 
 
+def _of_words(inputs: Sequence[Variable]) -> int:
+    """How many further numbers each word has: fewer if there are many texts, which would crowd out other columns."""
+    texts = sum(variable.preparation.kind == "words" for variable in inputs)
+    return min(OF_WORDS, MOST_OF_WORDS // max(1, texts))
+
+
 def _count(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> int:
-    width = code_width(outputs[0])
-    return sum(_width(variable, width) for variable in inputs)
+    width, more = code_width(outputs[0]), _of_words(inputs)
+    return sum(_width(variable, width, more) for variable in inputs)
 
 
-def _width(variable: Variable, width: int) -> int:
+def _width(variable: Variable, width: int, more: int) -> int:
     kind = variable.preparation.kind
     if kind == "words":
-        return width
+        return width + more
     return variable.elements * (width if kind == "categories" else 1)

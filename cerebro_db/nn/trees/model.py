@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from cerebro_db.core.architecture import trees
 from cerebro_db.core.errors import ConfigurationFailed
 from cerebro_db.nn.trees.bins import Array, BinnedRows
 from cerebro_db.nn.trees.growing import Tree, leaves_of
+from cerebro_db.nn.trees.words import numbers_of_words
 
 PRIOR = 10.0  # rows with the mean of all: a code of few rows is near that mean
 
@@ -46,9 +48,11 @@ class TreeModel:
         self.most = int(self._questions.units) // self.depth
         self.scores = int(self._leaves.output_dim)
         self.width = int(self._questions.kernel.shape[0])  # features
+        self._code_width = min(trees.WIDEST_CODE, self.scores)
         self.rate = float(layers[trees.SCORES].scale) / self.most
         self._features_of = keras.Model(model.inputs, self._questions.input)
         self._coded = keras.Model(model.inputs, [layer.input for layer in self._codes]) if self._codes else None
+        self.looked_up = sum(math.prod(layer.output.shape[1:]) for layer in self._codes)  # numbers of a row, at once
         self._outputs_of = keras.Model(layers[trees.SCORES].output, model.outputs)
 
     # -- trees ---------------------------------------------------------------------------------------
@@ -120,18 +124,32 @@ class TreeModel:
         for layer, value in zip(self._codes, codes):
             self._put(layer.embeddings, value)
 
-    def codes_by(self, coded: Sequence[Array], targets: Array, weights: Array) -> list[Array]:
-        """The mean of the targets where each category or word is."""
-        mean = np.average(targets, axis=0, weights=weights)
+    def of_words(self, coded: Sequence[Array], targets: Array, weights: Array) -> list[Array]:
+        """The further numbers of the words of each layer of codes, with which a model begins, or has begun."""
+        if self.count:
+            return [codes[:, self._code_width :] for codes in self.codes()]
+        return [
+            numbers_of_words(
+                ids.reshape(len(ids), -1), int(layer.input_dim), targets, weights,
+                int(layer.output_dim) - self._code_width,
+            )
+            for layer, ids in zip(self._codes, coded)
+        ]  # fmt: skip
+
+    def codes_by(
+        self, coded: Sequence[Array], of_words: Sequence[Array], targets: Array, weights: Array
+    ) -> list[Array]:
+        """The mean of the targets where each category or word is, and the further numbers of words."""
+        mean, width = np.average(targets, axis=0, weights=weights), self._code_width
         found = []
-        for layer, ids in zip(self._codes, coded):
-            width, size = int(layer.output_dim), int(layer.input_dim)
+        for layer, ids, more in zip(self._codes, coded, of_words):
+            size = int(layer.input_dim)
             columns = ids.reshape(len(ids), -1)
             flat, each = columns.ravel(), columns.shape[1]
             count = np.bincount(flat, np.repeat(weights, each), size)
             sums = [np.bincount(flat, np.repeat(weights * targets[:, one], each), size) for one in range(width)]
             code = (np.stack(sums, 1) + PRIOR * mean[:width]) / (count + PRIOR)[:, None]
-            found.append(code.astype(np.float32))
+            found.append(np.concatenate([code.astype(np.float32), more], 1))
         return found
 
     # -- variables -----------------------------------------------------------------------------------

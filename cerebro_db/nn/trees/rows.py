@@ -15,7 +15,7 @@ from cerebro_db.nn.trees.bins import Array, BinnedRows, binned
 from cerebro_db.nn.trees.losses import Loss, loss_of
 from cerebro_db.nn.trees.model import TreeModel
 
-AT_ONCE = 8192  # rows
+AT_ONCE, VALUES_AT_ONCE = 8192, 1 << 24  # rows, and numbers that are looked up for them
 PARTS = 5  # of the rows: codes of the rows of each part follow from the rows of the others
 Part = tuple[Dataset, "Array | None"]  # with the places of its rows; None: all
 
@@ -88,11 +88,11 @@ def _outputs(program: Any, slab: Slab) -> tuple[Array, Array]:
     return np.asarray(flat), np.asarray(weights[0]) if weights else np.ones(slab.rows, np.float32)
 
 
-def _slabs(parts: Sequence[Part]) -> Iterator[Slab]:
+def _slabs(parts: Sequence[Part], at_once: int = AT_ONCE) -> Iterator[Slab]:
     for dataset, chosen in parts:
         rows = _count((dataset, chosen))
-        for start in range(0, rows, AT_ONCE):
-            yield Slab(dataset, chosen, start, min(rows, start + AT_ONCE))
+        for start in range(0, rows, at_once):
+            yield Slab(dataset, chosen, start, min(rows, start + at_once))
 
 
 def _targets(program: Any, model: TreeModel, configuration: dict[str, Any], outputs: Array) -> tuple[Array, Loss]:
@@ -120,14 +120,16 @@ def _features(
     program: Any, model: TreeModel, targets: Array, weights: Array, parts: Sequence[Part], listen: Callable[[], None]
 ) -> Array:
     def gathered(of: Callable[[Any], Any], some: Sequence[Part] = parts) -> Iterator[Any]:
-        for slab in _slabs(some):
+        for slab in _slabs(some, max(1, min(AT_ONCE, VALUES_AT_ONCE // max(1, model.looked_up)))):
             yield of(program.model_inputs(slab.gathered(slab.dataset.inputs)))
             listen()
 
     if not model.has_codes:
         return np.concatenate(list(gathered(model.features)))
     coded = [np.concatenate(one) for one in zip(*gathered(model.coded))]
-    stored, of_all = model.codes(), model.codes_by(coded, targets, weights)
+    # Other than the codes, the words that are asked about follow from all rows: each row has little to do with these.
+    of_words = model.of_words(coded, targets, weights)
+    stored, of_all = model.codes(), model.codes_by(coded, of_words, targets, weights)
     if model.count and any(not np.array_equal(one, other) for one, other in zip(stored, of_all)):
         return np.concatenate(list(gathered(model.features)))  # other rows than those with which the model began
     # A row's own target may not be in its codes: a category of one row would tell it.
@@ -137,7 +139,8 @@ def _features(
         mine, others = part_of == part, part_of != part
         if mine.any():
             of_others = [one[others] for one in coded]
-            model.put_codes(model.codes_by(of_others, targets[others], weights[others]) if others.any() else of_all)
+            its = model.codes_by(of_others, of_words, targets[others], weights[others]) if others.any() else of_all
+            model.put_codes(its)
             found[mine] = np.concatenate(list(gathered(model.features, _among(parts, mine))))
     model.put_codes(of_all)
     return found
