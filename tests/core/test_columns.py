@@ -105,6 +105,8 @@ def test_quantiles_within_bins() -> None:
         (found("real", [float(i % 3) for i in range(500)]), NumberFeature),
         (found("text", texts=["a", "b"] * 40), CategoryFeature),
         (found("text", texts=[f"this is the text number {i}" for i in range(90)]), WordsFeature),
+        (found("text", texts=[f"this is the text number {i % 90}" for i in range(4 * 90)]), WordsFeature),
+        (found("text", texts=[f"this is the text number {i % 90}" for i in range(5 * 90)]), CategoryFeature),
         (found("text", texts=["one of a few long texts"] * 50 + ["and one more of them"] * 50), CategoryFeature),
         (found("date", [float(i) for i in range(90)]), DateFeature),
         (found("interval", [1.0, 2.0]), NumberFeature),

@@ -359,7 +359,7 @@ def _usual(found: Found) -> str:
     codes = found.family == "number" and found.type in INTEGERS and (found.refers or found.named_as_codes)
     if codes or (may_be_codes(found) and not found.changes):
         return "category"
-    many = found.groups > min(MOST_VALUES, found.filled / 2)
+    many = found.groups > MOST_VALUES or not repeat(found)
     if found.family == "text" and found.words >= MANY_WORDS and many:
         return "words"
     if may_be_titles(found) and found.repeated >= MOSTLY_REPEATED:
