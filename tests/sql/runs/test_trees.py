@@ -121,6 +121,25 @@ def test_numbers(people: Lab) -> None:
     assert off < 0.2
 
 
+def test_words_that_tell_only_together(people: Lab) -> None:
+    """The class is true if a text has exactly one of two words: the mean of the codes of its words cannot say it."""
+    people(
+        "CREATE TABLE mail AS SELECT id, (CASE WHEN good THEN 'good ' ELSE '' END) || fill ||"
+        " (CASE WHEN bad THEN ' bad' ELSE '' END) AS note, (good <> bad)::text AS answer"
+        " FROM (SELECT id, hashint4(id) % 2 = 0 AS good, hashint4(id + 10000) % 2 = 0 AS bad,"
+        " (SELECT string_agg('w' || abs(hashint4(id * 20 + n)) % 90, ' ') FROM generate_series(1, 7) n) AS fill"
+        " FROM generate_series(1, 1500) id) t"
+    )
+    people("SELECT pack('mail', 'packed_mail', 'answer', inputs => 'note', validation => 0.2)")
+    run = fit(people, "packed_mail", "of_mail", [{"architecture": "trees", "depth": 4}], epochs=8)
+    assert people.value("SELECT validation_loss FROM leaderboard WHERE run = %s", run) < 0.25
+    right = people.value(
+        "SELECT avg((p.class = t.answer)::integer) FROM predict('of_mail', 'mail') p"
+        " JOIN mail t ON t.id = p.key_value::integer"
+    )
+    assert right > 0.95
+
+
 @pytest.mark.parametrize(
     ("configuration", "said"),
     [
