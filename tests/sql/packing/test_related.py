@@ -446,15 +446,19 @@ def test_names_that_would_be_there_twice(shop: Lab) -> None:
 
 
 def test_twenty_tables_of_one_row(shop: Lab) -> None:
-    """What is sent for a row has each array once: the text of the statement grows with their number only."""
+    """What is sent for a row has each array once: the text of the statement grows with their number only.
+
+    On Greenplum a statement that reads so many tables needs more memory than a small cluster has.
+    """
+    spokes = 6 if shop.greenplum else 20
     shop("CREATE TABLE hubs (id integer PRIMARY KEY, y real);"
          " INSERT INTO hubs SELECT i, i % 5 FROM generate_series(1, 90) i")  # fmt: skip
-    for number in range(20):
+    for number in range(spokes):
         shop(f"CREATE TABLE spoke_{number} (hub integer REFERENCES hubs, x real);"
              f" INSERT INTO spoke_{number} SELECT 1 + i % 80, i % 7 FROM generate_series(1, 200) i")  # fmt: skip
     packed(shop, "auto", "hubs", "y", as_of=None)
-    assert len(layout(shop)["related"]["steps"]) == 20
-    shop("DROP TABLE " + ", ".join(f"spoke_{number}" for number in range(20)))
+    assert len(layout(shop)["related"]["steps"]) == spokes
+    shop("DROP TABLE " + ", ".join(f"spoke_{number}" for number in range(spokes)))
 
 
 def test_extreme_numbers_and_times(shop: Lab, derived: Derived) -> None:

@@ -27,8 +27,9 @@ def shop(lab: Lab) -> Lab:
     """40 customers with 0 to 6 orders each in 300 days, keys and a foreign key."""
     lab("CREATE TABLE customers (id integer PRIMARY KEY, joined date, name text)")
     lab("INSERT INTO customers SELECT i, date '2025-01-01' + i * 5, 'c' || i FROM generate_series(1, 40) i")
-    lab(f"CREATE TABLE orders AS {ORDERS}")
-    lab("ALTER TABLE orders ADD COLUMN id serial PRIMARY KEY, ADD FOREIGN KEY (customer) REFERENCES customers")
+    lab("CREATE TABLE orders (customer integer REFERENCES customers, ordered date, amount numeric, product text,"
+        " id serial PRIMARY KEY)")  # fmt: skip
+    lab(f"INSERT INTO orders (customer, ordered, amount, product) {ORDERS}")
     return lab
 
 
