@@ -204,31 +204,22 @@ def _moment(db: Database, text: str | None, argument: str, kind: Sql) -> Sql:
 def _cut_offs(db: Database, time: Column, lengths: Intervals, bounds: Bounds) -> list[CutOff]:
     """The cut-off times in their order."""
     kind = time.cast
-    every = sql("n * {every}::pg_catalog.interval", every=literal(lengths.every))
+    every = sql("{every}::pg_catalog.interval", every=literal(lengths.every))
     starts, ends = (sql("{text}::{kind}", text=literal(text), kind=kind) for text in (bounds.starts, bounds.ends))
-    if bounds.forwards:
-        following, more = (
-            sql("({starts} + {every})::{kind}", starts=starts, every=every, kind=kind),
-            sql("m <= {e}", e=ends),
-        )
-    else:
-        following, more = (
-            sql("({ends} - {every})::{kind}", ends=ends, every=every, kind=kind),
-            sql("m >= {s}", s=starts),
-        )
+    moment = sql("{starts} + n * {every}", starts=starts, every=every)
+    if not bounds.forwards:
+        moment = sql("{ends} - n * {every}", ends=ends, every=every)
     rows = db.scan(
         sql(
-            "WITH RECURSIVE c (n, m) AS (SELECT 0, {first} UNION ALL"
-            " SELECT n, m FROM (SELECT n, {following} AS m FROM (SELECT n + 1 AS n FROM c) AS b) AS d"
-            " WHERE {more} AND n <= {most})"
-            " SELECT m::text AS as_of, (m + {horizon})::{kind}::text AS until, (m - {active})::{kind}::text AS since,"
+            "SELECT m::text AS as_of, (m + {horizon})::{kind}::text AS until, (m - {active})::{kind}::text AS since,"
             " (pg_catalog.date_part('epoch', m) * 1000000)::bigint AS at,"
             " (pg_catalog.date_part('epoch', (m + {horizon})::{kind}) * 1000000)::bigint AS ends"
-            " FROM c ORDER BY m",
-            first=starts if bounds.forwards else ends,
-            following=following,
-            more=more,
-            most=tasks.MOST_CUT_OFFS,
+            " FROM (SELECT ({moment})::{kind} AS m FROM pg_catalog.generate_series(0, {count}) AS g (n)) AS q"
+            " WHERE m BETWEEN {starts} AND {ends} ORDER BY m",
+            moment=moment,
+            count=_at_most(starts, ends, every),
+            starts=starts,
+            ends=ends,
             horizon=sql("{text}::pg_catalog.interval", text=literal(lengths.horizon)),
             active=sql("NULL::pg_catalog.interval")
             if lengths.active is None
@@ -247,6 +238,18 @@ def _cut_offs(db: Database, time: Column, lengths: Intervals, bounds: Bounds) ->
         if after.at <= before.at or after.ends <= before.ends:
             raise InvalidArgument(f"every is {shown(lengths.every)}; its parts must not have different signs.")
     return found
+
+
+def _at_most(starts: Sql, ends: Sql, every: Sql) -> Sql:
+    """How many times an interval fits, or a few more: a month counts as 30 days, and none has fewer than 28."""
+    return sql(
+        "LEAST({most}, 2 + 1.1 * pg_catalog.date_part('epoch', {ends}::timestamp - {starts}::timestamp)"
+        " / pg_catalog.date_part('epoch', {every}))::integer",
+        most=tasks.MOST_CUT_OFFS,
+        starts=starts,
+        ends=ends,
+        every=every,
+    )
 
 
 def shown(text: str) -> str:

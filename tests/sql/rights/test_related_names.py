@@ -123,6 +123,8 @@ def test_a_strangers_model_reads_what_the_call_names(place: tuple[Town, User, Us
 @pytest.mark.parametrize("level", LEVELS)
 def test_no_code_of_the_stranger_runs(place: tuple[Town, User, User], form: str, level: str) -> None:
     town, mallory, bob = place
+    if form == "statistics" and int(mallory("SHOW server_version_num")[0]) < 140000:
+        pytest.skip("before PostgreSQL 14, statistics have no expressions")
     set_trap(mallory, FORMS[form])
     model = f"{mallory.name}.m"
     root = town.root
@@ -257,7 +259,7 @@ def test_a_forgotten_run_has_chosen_nothing(place: tuple[Town, User, User]) -> N
     _, _, bob = place
     fit(bob, "forgotten")
     assert at_level(bob, LEVELS[0], CALLS["predict"].format(model="forgotten", named="")) is None
-    bob("SELECT forget(run) FROM forgotten_summary")
+    bob("SELECT forget((SELECT run FROM forgotten_summary))")
     told = at_level(bob.another(), LEVELS[0], CALLS["predict"].format(model="forgotten", named=""))
     assert told is not None and "its run was forgotten" in told
     assert at_level(bob, LEVELS[0], CALLS["predict"].format(model="forgotten", named=named())) is None
