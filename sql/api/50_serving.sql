@@ -103,7 +103,7 @@ SELECT CASE WHEN o.timed THEN (p.id::text[])[1] ELSE p.id END, o.name,
                                                         wanted text[], most integer, timed boolean)
  CROSS JOIN LATERAL ROWS FROM (unnest(s.ids), unnest(cerebro_internal._reals(a.classes)), unnest(cerebro_internal._reals(a.numbers)))
        AS p (id, class, number)
- WHERE o.output = a.output
+ WHERE o.output = a.output AND p.id IS NOT NULL
    AND CASE WHEN o.wanted IS NOT NULL THEN array_position(o.wanted, o.labels[1 + p.class::integer]) IS NOT NULL
             ELSE (a.rank > o.most) IS NOT TRUE END
 $sql$;
@@ -157,7 +157,7 @@ return api.predict_into(plpy, @by_name@)
 $py$;
 COMMENT ON FUNCTION cerebro.predict_into(@types@) IS
 'Predicts all rows of a table or view, and writes the predictions into a new table: a row for each row, with the key and
-the predictions in columns of their own types. Returns the number of predicted rows (or windows). The inputs are the
+the predictions in columns of their own types. Returns the number of predicted rows, windows or steps. The inputs are the
 columns with the names of the training columns; they are prepared as in training. On PostgreSQL, a table or materialized
 view of more than 4 MB is predicted on all segments at the same time; all else is predicted in your own session. On
 Greenplum, only what other sessions cannot see is predicted in your own session. Models of groups predict in your own

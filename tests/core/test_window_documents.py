@@ -38,7 +38,7 @@ def test_a_column_or_a_list_of_columns() -> None:
         ({"order": "ts", "length": True}, "length has to be a whole number, not true"),
         ({"order": "ts", "length": 10, "step": 0}, "step has to be from 1 to"),
         ({"order": "ts", "length": 10, "step": 2.5}, "step has to be a whole number"),
-        ({"order": "ts", "length": 10, "target": "mean"}, "target has to be one of last, majority"),
+        ({"order": "ts", "length": 10, "target": "mean"}, "target has to be one of last, majority, each"),
         ({"order": "ts", "length": 10, "horizon": -1}, "horizon has to be from 0 to"),
         ({"order": "ts", "length": 10, "horizon": "7 days"}, "horizon has to be a whole number"),
         (

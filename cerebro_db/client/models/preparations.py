@@ -47,6 +47,11 @@ def layout_of(stored: StoredModel) -> Layout:
 def document(stored: StoredModel) -> dict[str, Any]:
     """What ``cerebro_db.scorer.RowPreparation`` reads."""
     layout, database = layout_of(stored), stored.database
+    if layout.steps:
+        raise ClientError(
+            "the model predicts each step of a window, which an exported model cannot do.",
+            "cerebro.predict_into() predicts in the database.",
+        )
     architecture = keras_models.checked(stored.architecture)
     (encoding,) = database.rows("SELECT current_setting('server_encoding')")[0]
     ends = input_layers(architecture)

@@ -35,9 +35,10 @@ def _beside(graph: Graph, tensor: str, inner: str, activation: str, chosen: Json
     return graph.layer("Add", [tensor, dropped(graph, inner, chosen)])
 
 
-def transformer(graph: Graph, tensor: str, chosen: Json, there: str | None = None) -> str:
+def transformer(graph: Graph, tensor: str, chosen: Json, there: str | None = None, every: int = 0) -> str:
     """As the FT-Transformer of Gorishniy et al. (2021), with the mean of the tokens at the end.
 
+    ``every``: the mean of so many tokens each, instead of all.
     ``there``: 1 for each token that is one, of the shape (tokens, 1); None: all are.
     """
     keys = {} if there is None else {"attention_mask": neighbourhoods.as_keys(graph, there)}
@@ -52,11 +53,20 @@ def transformer(graph: Graph, tensor: str, chosen: Json, there: str | None = Non
     tensor = graph.layer("LayerNormalization", tensor)
     if there is not None:
         return neighbourhoods.masked_mean(graph, there, tensor, chosen["units"])
+    if every:
+        return _means(graph, tensor, every)
     return graph.layer("GlobalAveragePooling1D", tensor)
 
 
-def lstm(graph: Graph, tensor: str, steps: int, chosen: Json, there: str | None = None) -> str:
-    """``there``: which steps there are; others are passed by."""
+def lstm(graph: Graph, tensor: str, steps: int, chosen: Json, there: str | None = None, every: int = 0) -> str:
+    """``there``: which steps there are; others are passed by.
+
+    ``every``: of a target for each so many steps, which depends on the steps before and after it.
+    """
+    if every:
+        for _ in range(chosen["layers"]):
+            tensor = dropped(graph, both_ways(graph, tensor, chosen["units"]), chosen)
+        return _means(graph, tensor, every)
     # cuDNN takes no series that begin with steps to pass by.
     more: Json = {} if there is None else {"called_with": {"mask": there}, "use_cudnn": False}
     for place in range(chosen["layers"]):
@@ -66,15 +76,29 @@ def lstm(graph: Graph, tensor: str, steps: int, chosen: Json, there: str | None 
     return tensor
 
 
-def conv1d(graph: Graph, tensor: str, steps: int, chosen: Json, there: str | None = None) -> str:
+def both_ways(graph: Graph, tensor: str, units: Any) -> str:
+    """An LSTM from the first step to the last, beside one from the last to the first: values for each step."""
+    config = {"name": graph.free("lstm"), "units": units, "return_sequences": True}
+    inner = {"module": "keras.layers", "class_name": "LSTM", "config": config, "registered_name": None}
+    return graph.layer("Bidirectional", tensor, layer=inner, merge_mode="concat")
+
+
+def _means(graph: Graph, tensor: str, every: int) -> str:
+    return graph.layer("AveragePooling1D", tensor, pool_size=every) if every > 1 else tensor
+
+
+def conv1d(graph: Graph, tensor: str, steps: int, chosen: Json, there: str | None = None, every: int = 0) -> str:
+    """``every``: of a target for each so many steps, which stay apart."""
     for _ in range(chosen["blocks"]):
         tensor = graph.layer(
             "Conv1D", tensor, filters=chosen["filters"], kernel_size=chosen["kernel"], padding="same", activation="relu"
         )
         tensor = graph.layer("BatchNormalization", tensor)
-        if steps >= 2:
+        if steps >= 2 and not every:
             tensor, steps = graph.layer("MaxPooling1D", tensor, pool_size=2), steps // 2
         tensor = dropped(graph, tensor, chosen)
+    if every:
+        return _means(graph, tensor, every)
     return graph.joined([graph.layer(f"Global{what}Pooling1D", tensor) for what in ("Average", "Max")])
 
 

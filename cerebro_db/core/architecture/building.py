@@ -23,6 +23,7 @@ from .related.related_inputs import Inputs, Neighbourhood, Read
 
 Json = dict[str, Any]
 
+STEPS_APART = ("transformer", "lstm", "conv1d")  # kinds whose last tensor has a vector for each step of a target
 NAME = re.compile("[A-Za-z][A-Za-z0-9_]*")  # of a layer, for all engines
 
 # kind -> parameter
@@ -77,7 +78,10 @@ def architecture(kind: str, layout: Layout, parameters: Json | None, where: str)
     else:
         last = BODIES[kind](graph, read, chosen, where)
         for variable, name in outputs:
-            graph.output(_end(graph, variable, name, last, where))
+            if variable.steps:
+                graph.output(_end_of_steps(graph, variable, name, last, apart=kind in STEPS_APART))
+            else:
+                graph.output(_end(graph, variable, name, last, where))
     graph.inputs = named[: len(layout.inputs)]  # those without a name of their own are told by their order
     return graph.model(kind, _compiled([(name, loss(variable)) for variable, name in outputs]))
 
@@ -169,7 +173,7 @@ def _of_tokens(graph: Graph, read: Read, chosen: Json, where: str) -> str:
         masks = [mask for mask, _ in near]
         there = _in_a_row(graph, [*neighbourhoods.ones(graph, masks[0], count), *masks])
     tensor = _in_a_row(graph, [*tensors, *(one for _, one in near)])
-    return bodies.transformer(graph, tensor, chosen, there)
+    return bodies.transformer(graph, tensor, chosen, there, read.every)
 
 
 def _in_a_row(graph: Graph, tensors: list[str]) -> str:
@@ -184,7 +188,7 @@ def _of_series(kind: str, body: Callable[..., str]) -> Callable[..., str]:
                          " arrays of one or two dimensions, and the latest rows of related tables", where)  # fmt: skip
         if read.windowed:
             steps = [tensor for one, name in its for tensor in beginnings.series(graph, one, name, True)]
-            return body(graph, graph.joined(steps), its[0][0].shape[0], chosen)
+            return body(graph, graph.joined(steps), its[0][0].shape[0], chosen, every=read.every)
         ends = []
         for one, name in its:
             (tensor,) = beginnings.series(graph, one, name, False)
@@ -263,6 +267,26 @@ def _end(graph: Graph, variable: Variable, name: str, tensor: str, where: str) -
         return _dense(graph, tensor, name, units=variable.elements)
     found = _dense(graph, tensor, units=variable.elements)
     return graph.layer("Reshape", found, name, target_shape=list(variable.shape))
+
+
+def _end_of_steps(graph: Graph, variable: Variable, name: str, tensor: str, *, apart: bool) -> str:
+    """As ``_end``, of a target with a value for each step of a window.
+
+    ``apart``: the tensor has a vector for each step; else it is one vector for all.
+    """
+    (width,) = variable.of_step
+    preparation, of_classes = variable.preparation, variable.target != "real"
+    last = "" if of_classes or isinstance(preparation, Measured) else name
+    if apart:
+        found = _dense(graph, tensor, last, units=width)
+    else:
+        found = _dense(graph, tensor, units=variable.steps * width)
+        found = graph.layer("Reshape", found, last, target_shape=[variable.steps, width])
+    if of_classes:
+        return graph.layer("Softmax", found, name)
+    if isinstance(preparation, Measured):
+        return graph.measured(found, name, width, preparation.deviation, preparation.mean, variable.steps)
+    return found
 
 
 def _end_of_trees(graph: Graph, variable: Variable, name: str, scores: str) -> str:

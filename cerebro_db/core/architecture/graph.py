@@ -18,6 +18,7 @@ _EXACT = re.compile(rf"{_OF_GROUP.pattern}|{ANGLES}_[0-9]+")
 ZEROS: Json = {"module": "keras.initializers", "class_name": "Zeros", "config": {}, "registered_name": None}
 NUMPY = "keras.src.ops.numpy"
 SCALED = "bf,f->bf"  # each number times one of its own
+SCALED_STEPS = "bsf,f->bsf"
 
 
 @dataclass
@@ -60,13 +61,17 @@ class Graph:
         measured = self.layer("BatchNormalization", whole, self.free(INPUTS_OF_GROUP), **config)
         return packed, self._read(name, measured)
 
-    def measured(self, of: str, name: str, elements: int, deviation: float, mean: float) -> str:
-        """Numbers around 0 in the unit of a target; with a group's statistics, of the target in the group's rows."""
+    def measured(self, of: str, name: str, elements: int, deviation: float, mean: float, steps: int = 0) -> str:
+        """Numbers around 0 in the unit of a target; with a group's statistics, of the target in the group's rows.
+
+        ``steps``: so many times.
+        """
         if not self.group_statistics:
             return self.layer("Rescaling", of, name, scale=deviation, offset=mean)
         found = self.layer(
-            "EinsumDense", of, self.free(TARGET_OF_GROUP), equation=SCALED, output_shape=[elements],
-            bias_axes="f", kernel_initializer=_constant(deviation), bias_initializer=_constant(mean), trainable=False,
+            "EinsumDense", of, self.free(TARGET_OF_GROUP), equation=SCALED_STEPS if steps else SCALED,
+            output_shape=[steps, elements] if steps else [elements], bias_axes="f",
+            kernel_initializer=_constant(deviation), bias_initializer=_constant(mean), trainable=False,
         )  # fmt: skip
         return self.layer("Activation", found, name, activation="linear")
 

@@ -21,6 +21,7 @@ from ..records import dataclass
 TARGET_BYTES = 8 << 20  # of the widest variable of a buffer; a bytea of this size is read at 2-3 GB/s
 LARGEST_BYTES = 1_000_000_000  # a little below PostgreSQL's limit of a value
 MOST_CLASSES = 10_000
+NO_CLASS = -1  # of a step without a label
 
 ITEM_BYTES = {"uint8": 1, "int16": 2, "int32": 4, "float32": 4}
 INTEGERS = ("uint8", "int16", "int32")  # from narrow to wide
@@ -167,13 +168,14 @@ class ArrayEncoder:
     """Collects arrays of one shape and gives them back as the bytes of a buffer.
 
     Float32 values are multiplied by ``factor``, with float32's rounding.  With an integer dtype, a value that does not
-    fit raises TooWide.
+    fit raises TooWide.  ``may_lack``: NaN stands for a value that is not known.
     """
 
-    def __init__(self, shape: Sequence[int], dtype: str, factor: float = 1.0) -> None:
+    def __init__(self, shape: Sequence[int], dtype: str, factor: float = 1.0, *, may_lack: bool = False) -> None:
         self.shape = tuple(shape)
         self.dtype = dtype
         self.factor = factor
+        self.may_lack = may_lack
         self._elements = bytearray()
 
     def add(self, values: bytes, rows: int) -> None:
@@ -188,7 +190,7 @@ class ArrayEncoder:
 
     def take(self, rows: int) -> bytes:
         taken = _first(self._elements, 4 * elements(self.shape) * rows)
-        return _floats(taken, self.factor) if self.dtype == "float32" else _integers(taken, self.dtype)
+        return _floats(taken, self.factor, self.may_lack) if self.dtype == "float32" else _integers(taken, self.dtype)
 
 
 def _first(collected: bytearray, size: int) -> bytes:
@@ -207,8 +209,8 @@ def has_null(value: bytes) -> bool:
     return ~present & ((1 << count) - 1) != 0
 
 
-def _floats(values: bytes, factor: float) -> bytes:
-    if not _all_finite(values):
+def _floats(values: bytes, factor: float, may_lack: bool = False) -> bytes:
+    if not _all_finite(values, may_lack):
         raise Unusable("finite")
     if factor == 1.0:
         return values
@@ -216,11 +218,13 @@ def _floats(values: bytes, factor: float) -> bytes:
     return array("f", map(float32(factor).__mul__, array("f", values))).tobytes()
 
 
-def _all_finite(values: bytes) -> bool:
+def _all_finite(values: bytes, may_lack: bool = False) -> bool:
+    """``may_lack``: all that are not NaN, as PostgreSQL writes it."""
     top = values[3::4]
     if not top.count(0x7F) + top.count(0xFF):
         return True  # all below 1.7e38
-    return not any(high & 0x7F == 0x7F and low & 0x80 for high, low in zip(top, values[2::4]))
+    least = 0xC0 if may_lack else 0x100  # of the next byte of NaN; that of an infinite number is 0x80
+    return not any(high & 0x7F == 0x7F and 0x80 <= low < least for high, low in zip(top, values[2::4]))
 
 
 def float32(value: float) -> float:
@@ -283,31 +287,39 @@ class UnknownLabel(Exception):
 
 
 class ClassEncoder:
-    """Collects the numbers of classes and gives them back one-hot, as int16."""
+    """Collects the numbers of classes and gives them back one-hot, as int16.
+
+    ``steps``: a row has so many classes.  NO_CLASS becomes zeros.
+    """
 
     dtype = "int16"
 
-    def __init__(self, classes: int) -> None:
-        self.shape = (classes,)
+    def __init__(self, classes: int, steps: int = 0) -> None:
+        self.shape = (steps, classes) if steps else (classes,)
+        self._steps = steps
         self._codes = bytearray()
 
     def add(self, values: bytes, rows: int) -> None:
-        """``values``: the array of the numbers of the classes of all rows, each a smallint."""
+        """``values``: the array of the numbers of the classes of all rows, each a smallint, or an array of such."""
+        if self._steps and shape_of(values) != (rows, self._steps):
+            raise Unusable("shape", shape_of(values)[1:])
         (distance,) = struct.unpack_from("<i", values, 4)
         if distance and has_null(values):
             raise UnknownLabel
-        self._codes += memoryview(values)[distance - _LENGTH if distance else 20 :]
+        self._codes += memoryview(values)[distance - _LENGTH if distance else 28 if self._steps else 20 :]
 
     def take(self, rows: int) -> bytes:
-        (classes,), codes = self.shape, _first(self._codes, 2 * rows)
+        classes, rows = self.shape[-1], rows * (self._steps or 1)
+        codes = _first(self._codes, 2 * rows)
         ones, low, high = bytearray(2 * classes * rows), codes[0::2], codes[1::2]
         if classes > rows:
-            for row, code in enumerate(array("H", codes)):
-                ones[2 * (row * classes + code)] = 1
+            for row, code in enumerate(array("h", codes)):
+                if code != NO_CLASS:
+                    ones[2 * (row * classes + code)] = 1
             return bytes(ones)
         for code in range(classes):
             picked = low.translate(_PICKS[code & 0xFF])
-            if classes > 256:
+            if classes > 255:  # the bytes of NO_CLASS are 255
                 picked = _both(picked, high.translate(_PICKS[code >> 8]))
             ones[2 * code :: 2 * classes] = picked
         return bytes(ones)

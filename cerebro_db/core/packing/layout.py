@@ -45,6 +45,13 @@ class Variable:
     shape: Annotated[tuple[Annotated[int, Within(1, LARGEST_ID)], ...], Within(1, MOST_DIMENSIONS)]  # of one row
     columns: Annotated[tuple[Identifier, ...], Within(1, MOST_COLUMNS), different]  # of the source table
     preparation: Preparation
+    # Of an output with a value for each step of a window: how many; the first number of the shape. 0: it has one value.
+    steps: Annotated[int, Within(0, LARGEST_ID)] = codec.omitted(0)
+
+    @property
+    def of_step(self) -> tuple[int, ...]:
+        """The shape of one value of an output: that of one step, if it has steps."""
+        return self.shape[1:] if self.steps else self.shape
 
     @property
     def target(self) -> str | None:
@@ -70,7 +77,7 @@ class Variable:
         shown: Json = {"name": self.name, "dtype": self.dtype, "shape": list(self.shape)}
         if self.target is None:
             return {**shown, "scale": self.preparation.scale(self.dtype)}
-        return {**shown, "kind": self.target}
+        return {**shown, "kind": self.target, **({"steps": self.steps} if self.steps else {})}
 
     def to_document(self) -> Json:
         columns = {} if self.columns == (self.name,) else {"columns": list(self.columns)}
@@ -93,10 +100,16 @@ class Variable:
         if self.dtype not in self.preparation.dtypes:
             raise Misfit(f"cannot be {self.dtype}, by the preparation", "dtype")
 
-    def require_use(self, targets: Sequence[str | None], windows: int | None) -> None:
-        """An error if it is not prepared for one of these.  ``windows``: the rows of a window, of an input of such."""
+    def require_use(self, targets: Sequence[str | None], windows: int | None, steps: int = 0) -> None:
+        """An error if it is not prepared for one of these.
+
+        ``windows``: the rows of a window, or the steps of a target of such; None: the row has one value.
+        ``steps``: those of an output.
+        """
         if self.target not in targets:
             raise Misfit(f"cannot be {self.preparation.kind}", "preparation.kind")
+        if self.steps != steps:
+            raise Misfit(f"has to be {steps}, as the sequence says", "steps")
         of_row = self.shape if windows is None else self.shape[1:] if self.shape[0] == windows else ()
         if not of_row or not self.preparation.fits(of_row, len(self.columns)) or 4 * self.elements > LARGEST_BYTES:
             raise Misfit(f"cannot be {list(self.shape)}, by the preparation and the number of columns", "shape")
@@ -205,6 +218,11 @@ class Layout:
         return replace(self, groups=None, partitions=partitions)
 
     @property
+    def steps(self) -> int:
+        """How many values each output has for a window, one for each step; 0: one value."""
+        return 0 if self.windows is None else self.windows.steps
+
+    @property
     def folds(self) -> int:
         """The number of folds; 0: rows have none."""
         return self.fold.preparation.folds if self.fold and isinstance(self.fold.preparation, Fold) else 0
@@ -234,15 +252,16 @@ class Layout:
 
     def require_agreement(self) -> None:
         length = None if self.windows is None else self.windows.length
-        for part, variables, targets, windows in (
-            ("inputs", self.inputs, INPUT, length),
-            ("outputs", self.outputs, OUTPUT, None),
-            ("weight", (self.weight,), ("weight",), None),
-            ("fold", (self.fold,), ("fold",), None),
+        steps = 0 if self.windows is None else self.windows.steps
+        for part, variables, targets, windows, its in (
+            ("inputs", self.inputs, INPUT, length, 0),
+            ("outputs", self.outputs, OUTPUT, steps or None, steps),
+            ("weight", (self.weight,), ("weight",), steps or None, steps),
+            ("fold", (self.fold,), ("fold",), None, 0),
         ):
             for variable in filter(None, variables):
                 try:
-                    variable.require_use(targets, windows)
+                    variable.require_use(targets, windows, its)
                 except Misfit as misfit:
                     raise misfit.within(f".{part} '{variable.name}'") from None
         if {len(partition.folds) for partition in self.partitions} - {self.folds}:

@@ -326,6 +326,7 @@ class Predict(Order[Predicted], route=Route.TO_TRAINER):
     rest: Optional[int] = None  # after the answer, rest for so many seconds, as after the order Rest
     folders: Optional[list[str]] = None  # the folders to empty if no order comes while it rests
     explanation: Optional[Explanation] = None  # as of BeginPrediction
+    steps: int = 0  # as of BeginPrediction
 
     def __post_init__(self) -> None:
         require(self.rest is None or 0 < self.rest <= LONGEST_REST, f"a trainer cannot rest for {self.rest} seconds")
@@ -420,6 +421,7 @@ class BeginPrediction(Order[Done], route=Route.TO_SEGMENT):
     state: StateRef  # the model's state
     best: Optional[BestClasses] = None  # None: all values
     explanation: Optional[Explanation] = None  # None: the answers are predictions
+    steps: int = 0  # how many values the outputs have for a row, each of which is answered as a row is; 0: one
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from cerebro_db.core.protocol import MetricStates
 from cerebro_db.core.texts import counted
 from cerebro_db.nn import metric_states
 from cerebro_db.nn.engines.base import Fusion
-from cerebro_db.nn.models import build, class_weights, frozen, group_statistics, initial, numbers
+from cerebro_db.nn.models import build, class_weights, frozen, group_statistics, initial, numbers, steps
 from cerebro_db.nn.models.adapt import (
     InputColumn,
     OutputColumn,
@@ -121,6 +121,8 @@ class KerasProgram(abc.ABC):
         self._packed_inputs: list[int] = []  # for each of the model's inputs, which packed column it is
         self._packed_outputs: list[int] = []
         self._lookups: list[tuple[str, int, float, str, int]] = []  # name, place and scale of columns; layer, its rows
+        self._steps = 0  # of each target, if it has a value for each step of a row
+        self._labelled: Any = None  # which steps of the current batch have a label
         self._row_weights: int | None = None  # the place of the packed column with the weights of the rows
         self._targets: list[tuple[str, int, str]] = []  # name and place of packed columns, and their loss
         if layout is not None:
@@ -128,6 +130,7 @@ class KerasProgram(abc.ABC):
             if self.cut is not None:
                 self._step_behind(self.cut, configuration, layout)
             targets = [column for column in layout["outputs"] if column.get("kind") != "weight"]
+            self._steps = steps.of_layout(targets)
             if targets and seed is not None:
                 self._fit_outputs(targets, configuration["compile"]["loss"])
                 if len(targets) < len(layout["outputs"]):
@@ -354,6 +357,12 @@ class KerasProgram(abc.ABC):
                     f"the layer {layer.name} masks steps: by what a minibatch's loss is divided follows from all rows",
                     hint="Leave out the option parallel.",
                 )
+        if self._steps:
+            raise ConfigurationFailed(
+                "targets of steps cannot be trained on several segments at once: by what a minibatch's loss is divided"
+                " follows from all its labels",
+                hint="Leave out the option parallel.",
+            )
         if any(loss.reduction != "sum_over_batch_size" for loss in self._losses()):
             raise ConfigurationFailed(
                 "a loss whose reduction is not the mean over the rows cannot be added up over several segments",
@@ -426,11 +435,24 @@ class KerasProgram(abc.ABC):
         from keras import ops
 
         self._batch_rows = batch[0].shape[0] or ops.shape(batch[0])[0]
+        if self._steps:
+            return self._step_data_of_steps(what, batch)
         targets = [column(batch[packed]) for column, packed in zip(self.output_columns, self._packed_outputs)]
         y = self._structured(targets, "output", self.model.outputs)
         of_rows = None if self._row_weights is None else batch[self._row_weights]
         weights = class_weights.of_batch(of_rows, targets[0], self._class_weights) if what == "train" else None
         return (self.model_inputs(batch), y) if weights is None else (self.model_inputs(batch), y, weights)
+
+    def _step_data_of_steps(self, what: str, batch: list[Any]) -> tuple[Any, ...]:
+        """As ``step_data``, if each target has a value for each step of a row.  Steps without a label do not count."""
+        assert self.columns is not None
+        (place,), (target,) = self._packed_outputs, self.output_columns  # packing gives such models one target
+        column, packed = self.columns["outputs"][place - len(self.input_columns)], batch[place]
+        self._labelled, known = steps.labelled(column, packed), steps.known(column, packed)
+        of_rows = None if self._row_weights is None else batch[self._row_weights]
+        weights = class_weights.of_batch(of_rows, known, self._class_weights) if what == "train" else None
+        y = self._structured([target(known)], "output", self.model.outputs)
+        return self.model_inputs(batch), y, steps.over_labelled(weights, self._labelled)
 
     def _structured(self, tensors: list[Any], end: str, flat: list[Any]) -> Any:
         """The tensors as the single tensor, list or dict that the model takes."""
@@ -452,7 +474,10 @@ class KerasProgram(abc.ABC):
         row = [np.zeros((1, *column["shape"]), column["dtype"]) for column in columns]
         self.model._symbolic_build(data_batch=self.step_data("train", row))
         metric_states.require_small(self.model)
-        metric_states.weigh_output_losses(self.model, lambda: self._batch_rows)
+        if self._steps:
+            steps.count_labelled(self.model, lambda: self._labelled)
+        else:
+            metric_states.weigh_output_losses(self.model, lambda: self._batch_rows)
 
     def _fit_inputs(self, columns: list[dict[str, Any]]) -> None:
         tensors = self.model.inputs
@@ -533,6 +558,8 @@ class KerasProgram(abc.ABC):
             output_column(columns[packed], tuple(shape), loss_name(losses, number, name))
             for number, (name, shape, packed) in enumerate(zip(names, self.outputs, order))
         ]
+        if self._steps:
+            steps.require_outputs(names, [tuple(shape) for shape in self.outputs], self._steps)
         self._packed_outputs = [len(self.input_columns) + packed for packed in order]
         assert self.layout is not None
         self._targets = [

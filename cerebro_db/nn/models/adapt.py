@@ -56,7 +56,7 @@ class OutputColumn:
         if self.how == "class number":
             values = ops.argmax(values, axis=-1)
         elif self.how == "second class":
-            values = values[:, 1:2]
+            values = values[..., 1:2]
         values = ops.cast(values, self.dtype)
         return values if self.reshape is None else ops.reshape(values, (-1, *self.reshape))
 
@@ -77,17 +77,19 @@ def input_column(variable: dict[str, Any], shape: Shape, dtype: str) -> InputCol
 def output_column(variable: dict[str, Any], shape: Shape, loss: str) -> OutputColumn:
     """The conversion for an output of the model, which has this shape (without the batch dimension) and loss."""
     packed, name, kind = tuple(variable["shape"]), variable["name"], variable.get("kind", "real")
-    units = shape[-1] if shape else 1
+    units, steps = shape[-1] if shape else 1, variable.get("steps", 0)
     squashed = squash(loss)
-    if kind == "real" and math.prod(packed) == 1 and squashed in CATEGORICAL | {SPARSE}:
+    if kind == "real" and math.prod(packed[1:] if steps else packed) == 1 and squashed in CATEGORICAL | {SPARSE}:
         raise ConfigurationFailed(
             f"{loss} compares classes, but the column {name} holds a number per row, for a regression",
             hint=MSE_OR_CLASSES,
         )
     if squashed == SPARSE:
         return _sparse(variable, shape)
-    if kind == "class" and packed == (2,) and units == 1 and squashed not in CATEGORICAL:
-        return OutputColumn("second class", "float32", None if len(shape) == 1 else (1,) * len(shape))
+    if kind == "class" and packed[-1:] == (2,) and len(packed) == 1 + bool(steps) and units == 1 \
+            and squashed not in CATEGORICAL:  # fmt: skip
+        ones = None if len(shape) == len(packed) else (*packed[:-1], *(1,) * (len(shape) - len(packed) + 1))
+        return OutputColumn("second class", "float32", ones)
     if squashed in CATEGORICAL and packed and units != packed[-1]:
         classes = "classes" if kind in ("class", "encoded") else "values"
         raise ConfigurationFailed(

@@ -29,7 +29,8 @@ def of_batch(of_rows: Any, target: Any, weights: np.ndarray | None) -> Any:
     """The sample weights of a batch; None: all rows weigh the same.  ``of_rows``: its packed weights, if any."""
     from keras import ops
 
-    known = None if of_rows is None else ops.reshape(of_rows, (-1,))
+    steps = (-1,) if of_rows is None or of_rows.shape[1] == 1 else (-1, of_rows.shape[1])
+    known = None if of_rows is None else ops.reshape(of_rows, steps)
     if weights is None:
         return known
     of_classes = sample_weights(target, weights)

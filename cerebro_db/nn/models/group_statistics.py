@@ -69,7 +69,8 @@ def _moments(values: np.ndarray, rows: np.ndarray, listen: Callable[[], None]) -
     def average(of: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         total, count = np.zeros(width), 0
         for part in parts:
-            taken = of(values[part].reshape(-1, width).astype(np.float64))
+            known = values[part].reshape(-1, width).astype(np.float64)
+            taken = of(known[~np.isnan(known).any(axis=1)])  # a step of a target may be without a value
             total, count = total + taken.sum(axis=0), count + len(taken)
             listen()
         return total / count

@@ -44,6 +44,8 @@ def _answers(
     """What is answered for each output, and its numbers."""
     if order.explanation is None:
         ready, found = _outputs(programs, order, dataset, listen)
+        if order.steps:  # each is answered as a row is
+            found = [values.reshape(-1, *values.shape[2:]) for values in found]
         return ready, [_answer(order.best, number, values) for number, values in enumerate(found)]
     ready = programs.ready_to_predict(order.configuration, dataset.layout, order.state)
 

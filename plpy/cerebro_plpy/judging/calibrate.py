@@ -77,7 +77,7 @@ def calibrate(
     info = _info(db, model)
     chosen = [judged_rows.target_of(model.layout, target)] if target is not None else list(model.layout.outputs)
     for variable in chosen:
-        if variable.target == "encoded" or (variable.target == "real" and variable.elements > 1):
+        if variable.target == "encoded" or (variable.target == "real" and variable.of_step != (1,)):
             raise Unsupported(f"the target '{variable.name}' is an array.", hint="Arrays cannot be calibrated.")
     measure = _measure(decide_by, chosen)
     found: dict[str, Errors | Classes] = dict(calibrations.of_model(db, model))
@@ -231,7 +231,7 @@ def _of_query(db: Database, model: TrainedModel, query: str, variable: Variable,
     with samples.predicting(db, model, [one.for_prediction() for one in reading.inputs]) as prediction:
         for count, ids, variables in streaming.chunks(db, rows, reading):
             answers = prediction.predict(count, variables)
-            pair_of = [json.loads(one) for one in ids]
+            pair_of = [json.loads(one or "[]") for one in ids]
             sample.add(answers[place][3], [sample.known(pair[1]) if len(pair) > 1 else None for pair in pair_of])
     return sample
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any, Callable
 
-from cerebro_db.core.errors import BadData, InvalidArgument
+from cerebro_db.core.errors import BadData, InvalidArgument, Unsupported
 from cerebro_db.core.packing.layout import Layout, Variable
 from cerebro_db.core.protocol import MOST_BACKGROUND, Explanation, InputElements, PredictionInput
 from cerebro_db.core.records import dataclass
@@ -63,6 +63,11 @@ def explained(
     platform.of(db).require_own_session(db)
     query = relations.require_query(db, given.query)
     model = read_model(db, model_ref(db, given.model_table), given.configuration)
+    if model.layout.steps:
+        raise Unsupported(
+            "the model predicts each step of a window, which cannot be explained.",
+            hint="cerebro.importance() says how much it relies on each column.",
+        )
     outputs, classes = _wanted(model.layout, given.target, given.wanted)
     source, present = relations.of_query(db, query)
     keys = keys_and_outputs.key_columns(db, given.key, present, model.layout, source, "the query")

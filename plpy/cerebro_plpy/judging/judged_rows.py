@@ -79,9 +79,10 @@ def to_predict(db: Database, given: JudgingArguments) -> dict[str, Any]:
             else "cerebro.evaluate() and cerebro.residuals() judge numbers.",
         )
     windows = model.layout.windows
-    if given.function == "cerebro.mistakes" and windows is not None and windows.target == "majority":
+    several = windows is not None and (windows.target == "majority" or windows.every > 1)
+    if given.function == "cerebro.mistakes" and several:
         raise Unsupported(
-            "the class of a window by majority is that of several rows, so there is no row to return.",
+            "the class of a window by majority, or of a step, is that of several rows, so there is no row to return.",
             hint="cerebro.confusion_matrix() and cerebro.class_metrics() judge such models.",
         )
     classes = None if is_number else class_labels(variable)
@@ -124,7 +125,7 @@ def judged_of(db: Database, model: TrainedModel, query: str, target: str | None)
 def judged_target(layout: Layout, target: str | None) -> Variable:
     """The target of this name, or the only one; an error if it cannot be judged."""
     variable = target_of(layout, target)
-    if variable.target == "encoded" or (variable.target == "real" and variable.elements > 1):
+    if variable.target == "encoded" or (variable.target == "real" and variable.of_step != (1,)):
         raise Unsupported(f"the target '{variable.name}' is an array.", hint="Arrays cannot be judged.")
     return variable
 
@@ -150,10 +151,11 @@ def _key(key: str | None, present: dict[str, Column]) -> Sql:
 def with_pairs(rows: Sql, actual: Actual, key: Sql, variable: Variable, windows: Windows | None) -> Sql:
     """The rows, with their keys and actual values in another column.
 
-    Of windows by majority the key is the place of the class: of classes that are equally frequent in a window, the
-    first one is the target, and the texts of these pairs have the order of the classes.
+    Of windows by majority, and of steps of several rows, the key is the place of the class: of classes that are equally
+    frequent there, the first one is the target, and the texts of these pairs have the order of the classes.
     """
-    if windows is None or windows.target != "majority":
+    number = variable.target == "real"
+    if windows is None or windows.target == "last" or windows.every == 1 or number:
         pair = sql("pg_catalog.json_build_array({key}, {value})::{text}", key=key, value=actual.text, text=TEXT)
     else:
         labels = joined(", ", (literal(one) for one in class_labels(variable) if one is not None))

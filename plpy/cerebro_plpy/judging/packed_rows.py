@@ -140,12 +140,12 @@ def _arrays(variable: Variable, rows: int, packed_values: bytes) -> bytes:
 
 
 def _actual(output: Variable, rows: int, packed_values: bytes) -> list[Known]:
-    """The numbers, or the places of the classes, which are packed one-hot."""
+    """The numbers, or the places of the classes, which are packed one-hot; of targets of steps, those of each step."""
     if output.target == "real":
         numbers = array("f" if output.dtype == "float32" else ITEMS[output.dtype], packed_values)
         return [float(number) if math.isfinite(number) else None for number in numbers]
-    ones, size = array(ITEMS[output.dtype], packed_values), output.elements
-    return [_place(ones[start : start + size]) for start in range(0, rows * size, size)]
+    ones, size = array(ITEMS[output.dtype], packed_values), output.of_step[-1]
+    return [_place(ones[start : start + size]) for start in range(0, rows * output.elements, size)]
 
 
 def _place(one_hot: array[int]) -> Known:

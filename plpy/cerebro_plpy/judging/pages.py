@@ -41,7 +41,8 @@ def document(db: Database, model: TrainedModel, table: str) -> Json:
     read = samples.of_packed_table(db, model, table, judged, time.monotonic() + SECONDS)
     test = packed.read(db, table, argument="query")
     shown = [_as_predicted(sample, applied) for _, sample in read]
-    chosen = [_examples(sample) for sample in shown]
+    # Of steps there are no examples: they are numbered within windows.
+    chosen = [[] if test.layout.steps else _examples(sample) for sample in shown]
     numbers = {number for sorts in chosen for _, places in sorts for number in places}
     rows = {
         number: originals.of_row(test.layout, values)
@@ -94,7 +95,7 @@ def _last_known(db: Database, test: Packed, variable: Variable, sample: Sample) 
 
 
 def _is_array(variable: Variable) -> bool:
-    return variable.target == "encoded" or (variable.target == "real" and variable.elements > 1)
+    return variable.target == "encoded" or (variable.target == "real" and variable.of_step != (1,))
 
 
 def _rounded(values: Iterable[float]) -> list[float]:

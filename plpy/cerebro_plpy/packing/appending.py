@@ -235,11 +235,12 @@ def _job(db: Database, target: Target, source: Relation, division: Division | No
     windows = layout.windows
     rows = buffers.count(db, source, ins + ([] if windows else outs))
     find_shapes(db, source, ins + outs)
-    labels.match_all(db, source, outs, layout.outputs, target.text)
+    labelled = source if windows is None else known_targets.having(source, [one.name for one in dependents])
+    labels.match_all(db, labelled, outs, layout.outputs, target.text)
     column = _weight_column(db, target.layout, source, present)
     if windows is not None:
-        source, ins, rows = windowed.gathered(
-            db, source, windows, ins, outs, weight=column, reaches_back=reaches_back, may_be_none=True
+        source, ins, outs, rows = windowed.gathered(
+            db, source, present, windows, ins, outs, weight=column, reaches_back=reaches_back, may_be_none=True
         )
     same_as_training.require_same_shapes([*ins, *outs], [*layout.inputs, *layout.outputs], target.text)
     # The partitions with the fewest rows get the first buffers, which are the larger ones.
@@ -313,7 +314,9 @@ def _weight(layout: Layout, column: Column | None, target: SourceVariable) -> So
     columns = [column] if column is not None else []
     if layout.weight.preparation.labels:
         columns.append(target.columns[0])
-    return row_weights.of(columns, layout.weight.preparation)
+    if not columns:
+        return row_weights.equal(target.steps)
+    return row_weights.of(columns, layout.weight.preparation, target)
 
 
 # -- the summary -------------------------------------------------------------------------------------------

@@ -123,14 +123,14 @@ def asked_for(
         others = [
             *([] if later else wanted),
             *apart,
-            *(present[name] for name in (windows.columns if windows else ())),
+            *(present[name] for name in (windows.read if windows else ())),
             *([weight] if weight else []),
         ]
         chosen = [one for one in present.values() if one not in others and one not in source.more]
     chosen += [one for one in source.more if one not in chosen]
     relations.require_readable(
         db, source, [*wanted, *chosen, *apart, *([weight] if weight else []),
-                     *(present[name] for name in (windows.columns if windows else ()))],
+                     *(present[name] for name in (windows.read if windows else ()))],
     )  # fmt: skip
     key = relations.unique_key(db, source)
     families = {name: (one.type, family_of(one)) for name, one in present.items()}

@@ -112,7 +112,7 @@ def _used(db: Database, wanted: WantedPacking) -> list[Column]:
     if wanted.weight is not None:
         found.append(wanted.weight)
     if wanted.windows is not None:
-        found += [present[name] for name in wanted.windows.columns]
+        found += [present[name] for name in wanted.windows.read]
     found += wanted.group_by
     if wanted.folds is not None:
         found += wanted.folds.by or checked_arguments.key_of(db, wanted.source)

@@ -133,7 +133,7 @@ def match_all(
     for variable, like in zip(variables, trained):
         if isinstance(variable.preparation, OneHot):
             match(db, source, variable, variable.preparation, training)
-            variable.shape = like.shape
+            variable.shape = like.of_step
 
 
 def _shown(labels: Sequence[str | None], number: bool) -> str:

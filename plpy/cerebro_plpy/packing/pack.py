@@ -215,14 +215,15 @@ def planned(db: Database, wanted: WantedPacking, *, copies: bool = True) -> tupl
         copied_rows.drop(db, decided.sample)
     for variable in outs:
         if isinstance(variable.preparation, OneHot):
-            # In all rows: validation may have a class that no training row has.
-            labels.find(db, source, variable, variable.preparation, None)
+            # In all rows: validation may have a class that no training row has. A row of a window may have none.
+            labelled = known_targets.having(source, [variable.columns[0].name])
+            labels.find(db, labelled, variable, variable.preparation, None)
     if windows is not None:
         group = divided.group() if divided is not None else None
         present = relations.columns(db, source)
         subjects = [present[name] for name in windows.by] if wanted.group_by else []
-        training, ins, rows = windowed.gathered(
-            db, training, windows, ins, outs, weight=wanted.weight, group=group, subjects=subjects
+        training, ins, outs, rows = windowed.gathered(
+            db, training, present, windows, ins, outs, weight=wanted.weight, group=group, subjects=subjects
         )
     fold, part = None, None
     if divided is not None:
@@ -343,11 +344,11 @@ def _pack_validation(db: Database, trained: PackJob, source: Relation, output: N
         source = subgroups.of_validation(db, source, groups, order, present)
     rows = buffers.count(db, source, ins + ([] if windows else outs))
     find_shapes(db, source, ins + outs)
-    labels.match_all(db, source, outs, trained.outputs, trained.output_text)
+    labels.match_all(db, known_targets.having(source, names), outs, trained.outputs, trained.output_text)
     if windows is not None:
         subjects = [present[name] for name in windows.by] if groups is not None else []
-        source, ins, rows = windowed.gathered(
-            db, source, windows, ins, outs, subjects=subjects, reaches_back=reaches_back
+        source, ins, outs, rows = windowed.gathered(
+            db, source, present, windows, ins, outs, subjects=subjects, reaches_back=reaches_back
         )
         if groups is not None:
             order = shuffled(hash_of_rows(db, source), sql("{seed}::bigint", seed=trained.seed or 0))
@@ -361,7 +362,7 @@ def _pack_validation(db: Database, trained: PackJob, source: Relation, output: N
         output_text=str(output),
         inputs=ins,
         outputs=outs,
-        weight=row_weights.equal() if trained.weight else None,
+        weight=row_weights.equal(outs[0].steps) if trained.weight else None,
         rows=rows,
         geometry=pack_plain.geometry_of(ins + outs, rows, count, trained.buffer_size),
         keys=platform.of(db).distribution_keys(db, count, trained.rule),

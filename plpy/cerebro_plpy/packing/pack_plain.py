@@ -136,9 +136,10 @@ def pack_validation(
     variables.check_names(ins, outs)
     rows = buffers.count(db, source, ins + ([] if windows else outs))
     find_shapes(db, source, ins + outs)
-    labels.match_all(db, source, outs, training.layout.outputs, training.text)
+    labelled = source if windows is None else known_targets.having(source, [one.name for one in dependents])
+    labels.match_all(db, labelled, outs, training.layout.outputs, training.text)
     if windows is not None:
-        source, ins, rows = windowed.gathered(db, source, windows, ins, outs)
+        source, ins, outs, rows = windowed.gathered(db, source, relations.columns(db, source), windows, ins, outs)
     same_as_training.require_same_shapes(ins + outs, training.layout.inputs + training.layout.outputs, training.text)
 
     count = min(training.segments, rows)
@@ -158,7 +159,7 @@ def pack_validation(
         rule=rule,
         form=form,
         windows=windows,
-        weight=row_weights.equal() if training.layout.weight else None,
+        weight=row_weights.equal(outs[0].steps) if training.layout.weight else None,
         related=training.layout.related,
     )
     buffers.write(db, job)

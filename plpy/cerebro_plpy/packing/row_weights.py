@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.names import split_list
 from cerebro_db.core.packing.preparation import OneHot, Weight
-from cerebro_db.core.sql import identifier, sql
+from cerebro_db.core.sql import Sql, identifier, joined, sql
 
 from ..database.access import Database
 from ..database.relations import Column, Relation
 from .rows import variables
-from .rows.preparation import NUMBERS, SourceVariable, label_text
+from .rows.preparation import NUMBERS, Alias, SourceVariable, label_text
 
 
 def column_of(text: str | None, present: dict[str, Column], source: Relation, target: str | None) -> Column | None:
@@ -56,43 +57,94 @@ def found(
     if column is None and not balanced:
         return None
     if column is not None:
-        require_usable(db, rows, column)
+        require_usable(db, rows, column, target.steps)
     columns = [column] if column is not None else []
     if not balanced:
-        return of(columns, Weight())
+        return of(columns, Weight(), target)
     label_type = target.preparation.label_type
     assert label_type is not None  # class weights need classes
-    label = label_text(identifier(target.columns[0].name), label_type)
-    counted = db.scan(
-        sql("SELECT {label} AS label, count(*) AS n FROM {rows} AS s GROUP BY 1", label=label, rows=rows.rows)
-    )
-    of_class: dict[int, int] = {}
-    for row in counted:
-        number = target.spellings[row["label"]]
-        of_class[number] = of_class.get(number, 0) + row["n"]
+    name = identifier(target.columns[0].name)
+    if target.steps:
+        counted = db.scan(
+            sql("SELECT u.number, count(*) AS n FROM {rows} AS s CROSS JOIN LATERAL unnest(s.{name}) AS u (number)"
+                " WHERE u.number >= 0 GROUP BY 1", rows=rows.rows, name=name)
+        )  # fmt: skip
+        of_class = {row["number"]: row["n"] for row in counted}
+        found = sorted(label for label, number in target.spellings.items() if label is not None and number in of_class)
+    else:
+        label = label_text(name, label_type)
+        counted = db.scan(
+            sql("SELECT {label} AS label, count(*) AS n FROM {rows} AS s GROUP BY 1", label=label, rows=rows.rows)
+        )
+        of_class = {}
+        for row in counted:
+            number = target.spellings[row["label"]]
+            of_class[number] = of_class.get(number, 0) + row["n"]
+        found = sorted(row["label"] for row in counted)
     total = sum(of_class.values())
-    labels = sorted(row["label"] for row in counted)
-    factors = tuple(total / (len(of_class) * of_class[target.spellings[one]]) for one in labels)
-    return of([*columns, target.columns[0]], Weight(tuple(labels), factors))
+    factors = tuple(total / (len(of_class) * of_class[target.spellings[one]]) for one in found)
+    return of([*columns, target.columns[0]], Weight(tuple(found), factors), target)
 
 
-def of(columns: list[Column], preparation: Weight) -> SourceVariable:
-    return SourceVariable(variables.WEIGHT, columns, preparation, preparation.dtype(False), (1,))
+def of(columns: list[Column], preparation: Weight, target: SourceVariable) -> SourceVariable:
+    found = SourceVariable(variables.WEIGHT, columns, preparation, preparation.dtype(False), (1,))
+    return _of_steps(found, target) if target.steps else found
 
 
-def equal() -> SourceVariable:
-    """The weights of rows that nobody weighs: those for validation."""
-    return of([], Weight())
+def equal(steps: int = 0) -> SourceVariable:
+    """The weights of rows, or of the steps of windows, that nobody weighs: those for validation."""
+    found = SourceVariable(variables.WEIGHT, [], Weight(), Weight().dtype(False), (1,))
+    if not steps:
+        return found
+    ones = sql("pg_catalog.array_fill(1::real, ARRAY[{steps}, 1])", steps=steps)
+    return replace(found, shape=(steps, 1), steps=steps, made=lambda alias: ones)
 
 
-def require_usable(db: Database, rows: Relation, column: Column) -> None:
-    name = sql("{name}::double precision", name=identifier(column.name))
+def _of_steps(weight: SourceVariable, target: SourceVariable) -> SourceVariable:
+    """The weights of the steps of windows: their columns are arrays there (rows/steps.py)."""
+    preparation, columns = weight.preparation, list(weight.columns)
+    assert isinstance(preparation, Weight)
+    of_labels = zip(preparation.labels, preparation.factors)
+    factors = {target.spellings[label]: factor for label, factor in of_labels if label in target.spellings}
+    listed = [factors.get(number, 1.0) for number in range(target.shape[-1])]
+    of_rows = columns[: -1 if preparation.labels else None]
+
+    def made(alias: Alias) -> Sql:
+        parts = [sql("{array}", array=alias(column)) for column in of_rows]
+        products = [sql("u.weight")] if of_rows else []
+        names = ["weight"] if of_rows else []
+        if preparation.labels:
+            parts.append(sql("{array}", array=alias(columns[-1])))
+            names.append("number")
+            products.append(
+                sql("COALESCE((ARRAY[{listed}]::double precision[])[1 + u.number], 0)", listed=joined(", ", listed))
+            )
+        return sql(
+            "ARRAY(SELECT ARRAY[({product})::real] FROM ROWS FROM ({arrays}) WITH ORDINALITY AS u ({names}, place)"
+            " ORDER BY u.place)",
+            product=joined(" * ", products),
+            arrays=joined(", ", (sql("pg_catalog.unnest({array})", array=one) for one in parts)),
+            names=joined(", ", map(identifier, names)),
+        )
+
+    names = tuple(column.name for column in columns)
+    arrays = [*(replace(one, type="double precision[]", element="double precision") for one in of_rows),
+              *columns[len(of_rows):]]  # fmt: skip
+    return replace(weight, columns=arrays, gathered=names, shape=(target.steps, 1), steps=target.steps, made=made)
+
+
+def require_usable(db: Database, rows: Relation, column: Column, steps: int = 0) -> None:
+    """``steps``: those of windows, whose column is an array."""
+    name, each = identifier(column.name), sql("")
+    if steps:
+        name, each = sql("u.weight"), sql(" CROSS JOIN LATERAL unnest(s.{name}) AS u (weight)", name=name)
     (told,) = db.scan(
         sql(
             "SELECT count(*) FILTER (WHERE {name} IS NULL) AS nulls, min({name}) AS low, max({name}) AS high,"
-            " count(*) AS rows FROM {rows} AS s",
-            name=name,
+            " count(*) AS rows FROM {rows} AS s{each}",
+            name=sql("{name}::double precision", name=name),
             rows=rows.rows,
+            each=each,
         )
     )
     if told["nulls"]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from cerebro_db.core.errors import UndefinedObject, Unsupported
@@ -139,6 +140,8 @@ def answered(
         while batch := cursor.fetch(1):
             chunk = batch[0]
             found = {name: before + chunk[name] for name, before in found.items()}
+            if reading.steps:  # a window has an array of keys
+                chunk["ids0"] = list(chain.from_iterable(chunk["ids0"]))
             reading.require_sound(chunk, chunk["ids0"], rows.table.text)
             if chunk["unknown"]:  # these come first
                 models.require_known(chunk["g"])
@@ -170,7 +173,17 @@ def reading_of(
     if windows is not None:
         buffers.count(db, source, inputs)
         subjects, judged = [rows.present[name] for name in windows.by], rows.keys == [keys_and_outputs.PAIR]
-        source, inputs = windowed.to_predict(db, source, windows, inputs, key, subjects=subjects, judged=judged)
+        source, inputs = windowed.to_predict(
+            db,
+            source,
+            rows.present,
+            windows,
+            inputs,
+            key,
+            subjects=subjects,
+            judged=judged,
+            numbers=keys_and_outputs.is_number(model.layout.outputs[0]),
+        )
         key = windowed.KEY
     return source, query_reading.reading_of(
         model.layout,

@@ -32,6 +32,11 @@ class Source:
     inputs: list[SourceVariable]
     count: Callable[[], int]  # the number of the rows; an error if one of them cannot be predicted
     row_bytes: int
+    of_steps: bool = False  # the id is an array, with one for each step of a window
+
+    @property
+    def _id(self) -> Sql:
+        return sql("{identity}::{kind}", identity=self.identity, kind=sql("text[]") if self.of_steps else sql("text"))
 
     @property
     def at_a_time(self) -> int:
@@ -98,7 +103,7 @@ class Source:
             start=start,
             until=until,
             step=step,
-            gathered=gathered(sql("{identity}::text", identity=self.identity), self._arrays({})),
+            gathered=gathered(self._id, self._arrays({})),
             table=self.table.sql,
         )
 
@@ -113,11 +118,11 @@ class Source:
         stored = joined(", ", (sql("{name} AS {alias}", name=identifier(name), alias=alias[name]) for name in names))
         return sql(
             "SELECT {key} AS __dist_key__, {gathered}"
-            " FROM (SELECT {identity}::text AS id, {stored}, {turn}"
+            " FROM (SELECT {identity} AS id, {stored}, {turn}"
             " FROM {rows} AS s WHERE {condition} ORDER BY turn) r GROUP BY turn",
             key=key,
             gathered=gathered(sql("id"), self._arrays(alias)),
-            identity=self.identity,
+            identity=self._id,
             stored=stored,
             turn=self._turn(sql("")),
             rows=self.table.rows,
@@ -147,12 +152,12 @@ class Source:
             ", ", (sql("{array} AS v{place}", array=array, place=place) for place, array in enumerate(self._arrays({})))
         )
         return sql(
-            "CREATE TABLE {table} AS SELECT (ARRAY[{listed}])[{turn}] AS __dist_key__, {identity}::text AS id,"
+            "CREATE TABLE {table} AS SELECT (ARRAY[{listed}])[{turn}] AS __dist_key__, {identity} AS id,"
             " {columns} FROM {rows} AS s {distributed_by}",
             table=table,
             listed=listed,
             turn=turn,
-            identity=self.identity,
+            identity=self._id,
             columns=columns,
             rows=self.table.rows,
             distributed_by=here.distributed_by("__dist_key__"),

@@ -43,7 +43,7 @@ class IntoArguments:
 
 @entry
 def predict_into(db: Database, **arguments: Any) -> int:
-    """Write the table; return the number of rows, or windows, that were predicted."""
+    """Write the table; return the number of rows, windows or steps that were predicted."""
     given = IntoArguments(**arguments)
     source = relations.existing(db, given.source_table)
     output = relations.new(db, given.output_table)
@@ -53,7 +53,13 @@ def predict_into(db: Database, **arguments: Any) -> int:
     answered = None if tables.groups is None else _by_group(db, given, ref, tables, source)
     staged, write = answered or _by_one_model(db, given, ref, tables, source)
     write(output)
-    rows = db.value(sql("SELECT COALESCE(sum(rows), 0)::bigint AS rows FROM {staged}", staged=staged))
+    rows = db.value(
+        sql(
+            "SELECT COALESCE(sum((SELECT count(u.id) FROM pg_catalog.unnest(s.ids) AS u (id))), 0)::bigint"
+            " FROM {staged} s",
+            staged=staged,
+        )
+    )
     db.execute(sql("DROP TABLE {staged}", staged=staged))
     return int(rows)
 

@@ -105,7 +105,7 @@ def key_candidates(present: dict[str, Column], trained: Layout) -> list[str]:
     Those of types that are usual for keys come first: numbers, then texts.  The moment of loading a row is none.
     """
     used = {name for variable in (*trained.inputs, *trained.outputs) for name in variable.columns}
-    place = trained.windows.columns if trained.windows else ()
+    place = trained.windows.read if trained.windows else ()
     others = [one for name, one in present.items() if one.readable and name not in used and name not in place]
     families = {one.name: family_of(one.type, one.category, one.element) for one in others}
     possible = [one for one in others if families[one.name] not in OF_SINGLE_VALUES]
@@ -211,7 +211,7 @@ def best_classes(
     outputs: tuple[Variable, ...], ranks: int | None, applied: Applied | None = None
 ) -> BestClasses | None:
     """None: the outputs are numbers."""
-    if any(is_number(variable) and variable.elements > 1 for variable in outputs):
+    if any(is_number(variable) and variable.of_step != (1,) for variable in outputs):
         raise Unsupported(
             "the model predicts arrays.",
             hint="madlib.madlib_keras_predict() writes a table of such predictions (docs/madlib.md).",

@@ -178,7 +178,8 @@ def write_rows(
         rows = sql("SELECT q.*{arrays} FROM ({rows}) q OFFSET 0", arrays=arrays, rows=rows)
     db.patiently(
         sql(
-            "CREATE TABLE {output} AS SELECT {listed} FROM ({rows}) r{described} {distributed_by}",
+            "CREATE TABLE {output} AS SELECT {listed} FROM ({rows}) r{described} WHERE r.k IS NOT NULL"
+            " {distributed_by}",  # steps without an id fill a window
             output=output.sql,
             listed=joined(", ", columns),
             rows=rows,

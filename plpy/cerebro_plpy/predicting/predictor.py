@@ -52,6 +52,16 @@ def create_predictor(
     if model.grouped is not None:
         by_group.require_plain(wanted, model_table)
     calibrations.applied(db, model, wanted)  # an error if none are kept
+    if model.layout.windows is not None and model.layout.windows.may_break:
+        raise Unsupported(
+            "the rows of a function's window have no time, so it cannot tell where the model's windows break.",
+            hint="cerebro.predict() predicts the rows of a query.",
+        )
+    if model.layout.steps:
+        raise Unsupported(
+            "the model predicts each step of a window; a function returns one value.",
+            hint="cerebro.predict() returns a row for each step.",
+        )
     if len(model.layout.outputs) != 1:
         raise Unsupported(
             f"the model has {len(model.layout.outputs)} targets; a function returns one.",

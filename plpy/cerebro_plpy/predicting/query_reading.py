@@ -39,6 +39,8 @@ class Reading:
     filled: list[str]  # what must not be NULL, in the words of an error
     news: list[Surprise]  # what is looked for in the rows
     order: BeginPrediction | None = None
+    steps: int = 0  # of a window, each with a key and a prediction of its own
+    fills: bool = False  # whether steps without a key fill a window
     beside: RelatedRows | None = None  # what gives the rows the columns of related tables
     mark: str | None = None  # of these tables
     plan: Any = None  # of ``few``, which takes longer to plan than to run
@@ -80,7 +82,8 @@ class Reading:
     def require_sound(self, chunk: dict[str, Any], ids: list[str | None], source: str) -> None:
         """An error if a row of a chunk cannot be predicted."""
         nulls = {name: chunk[f"n{place}"] for place, name in enumerate(self.filled)}
-        for name, rows in {"the key": ids.count(None), **nulls}.items():
+        of_key = 0 if self.fills else ids.count(None)
+        for name, rows in {"the key": of_key, **nulls}.items():
             if rows:
                 raise BadData(
                     f"{rows} rows have a NULL in {name}.", hint="Leave them out of the query, or fill them in."
@@ -122,11 +125,13 @@ def reading_of(
         inputs=inputs,
         best=best,
         outputs=json.dumps(keys_and_outputs.outputs_as_lines(trained.outputs, applied, chosen, timed=timed)),
-        chunk=at_a_time(bytes_per_row(trained) + key_bytes),
+        chunk=at_a_time(bytes_per_row(trained) + key_bytes * (trained.steps or 1)),
         stored=joined(", ", stored),
         gathered=joined(
             ", ", [sql("count(*) AS rows"), gathered_arrays(arrays), *ids, *nulls, *unseen_values.counts(news)]
         ),
         filled=[f"column '{name}'" for name in filled],
         news=news,
+        steps=trained.steps,
+        fills=trained.windows is not None and trained.windows.rest != "drop",
     )

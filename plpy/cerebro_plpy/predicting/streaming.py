@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from cerebro_db.core.errors import SerializationFailure
@@ -155,7 +156,14 @@ def reading_of(
         last = keys_and_outputs.key_of(columns)
         timed = _timed(db, model, rows, key, last) if times else None
         source, inputs = windowed.to_predict(
-            db, source, model.layout.windows, inputs, timed or last, judged=key == keys_and_outputs.PAIR
+            db,
+            source,
+            present,
+            model.layout.windows,
+            inputs,
+            timed or last,
+            judged=key == keys_and_outputs.PAIR,
+            numbers=keys_and_outputs.is_number(model.layout.outputs[0]),
         )
         keys = {windowed.KEY_NAME: windowed.KEY}
     reading = query_reading.reading_of(
@@ -230,6 +238,8 @@ def whole_chunks(
         if mine < 0:
             mine = _decided(db, chunk, list(reading.keys))
         chunk["ids"] = chunk[f"ids{mine}"]
+        if reading.steps:  # a window has an array of keys
+            chunk["ids"] = list(chain.from_iterable(chunk["ids"]))
         reading.require_sound(chunk, chunk["ids"], source.text)
         yield chunk
     cursor.close()

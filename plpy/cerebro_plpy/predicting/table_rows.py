@@ -50,6 +50,10 @@ def predicted(
     db: Database, predict: execution.Predict, model: TrainedModel, rows: RowsToPredict, wanted: tuple[str, float]
 ) -> Callable[[Name], None]:
     """Predict the rows, whose key is a column; the result writes the table that the user asked for."""
+    if model.layout.steps:
+        raise Unsupported(
+            "the model predicts each step of a window.", hint="cerebro.predict_into() writes a row for each step."
+        )
     kind, number = wanted
     outputs = model.layout.outputs
     numbers = [variable.target == "real" for variable in outputs]
@@ -85,7 +89,7 @@ def answers(
     """
     table, key, inputs = rows.table, rows.key, rows.inputs
     windows = model.layout.windows
-    ordering = windows.columns if windows is not None else ()
+    ordering = windows.read if windows is not None else ()
     read = [
         *rows.key_columns,
         *rows.also,
@@ -98,9 +102,10 @@ def answers(
         counted()  # it tells what training has not seen, and the segments do not
     if windows is not None:
         counted()
-        table, inputs = windowed.to_predict(db, table, windows, inputs, key)
+        table, inputs = windowed.to_predict(db, table, rows.present, windows, inputs, key)
         key = windowed.KEY
-    source = Source(table, key, inputs, counted, bytes_per_row(model.layout) + rows.key_bytes)
+    size = bytes_per_row(model.layout) + rows.key_bytes * (model.layout.steps or 1)
+    source = Source(table, key, inputs, counted, size, model.layout.steps > 0)
     order = trainers.order_of(model, model.version(db), [one.for_prediction() for one in inputs], best)
     return predict(model, order, source)
 

@@ -53,7 +53,8 @@ def order_of(
 
     # Nothing of how a model was trained has a part in its predictions, and without it the model is built sooner.
     configuration = {**model.definition, "compile": params.compile_params(PLAIN), "fit": params.fit_params(None)}
-    return BeginPrediction(configuration, inputs, StateRef.weights(version or token(8)), best)
+    state = StateRef.weights(version or token(8))
+    return BeginPrediction(configuration, inputs, state, best, steps=model.layout.steps)
 
 
 @contextlib.contextmanager

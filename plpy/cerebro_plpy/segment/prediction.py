@@ -79,8 +79,9 @@ class SegmentPrediction:
         except BadData as error:
             error.message = f"prediction: {error.message}"
             raise
+        answered = rows * (self._order.steps or 1)
         return [
-            answer for number, (output, its) in enumerate(outputs) for answer in _answers(number, output, its, rows)
+            answer for number, (output, its) in enumerate(outputs) for answer in _answers(number, output, its, answered)
         ]
 
     def _predicted(self, rows: int, variables: list[bytes | None], rest: int | None) -> list[Output]:
@@ -105,6 +106,7 @@ class SegmentPrediction:
             functions=self._functions,
             rest=rest,
             explanation=self._order.explanation,
+            steps=self._order.steps,
         )
         outputs = self._obey(order).outputs
         return [(output, self._path(f"out.{number}").read_bytes()) for number, output in enumerate(outputs)]

@@ -227,7 +227,7 @@ def _sample(
 ) -> ValidationSample | None:
     """None: that cannot be said of such targets, or not here."""
     layout = measure.rows.layout
-    known = all(one.target == "class" or (one.target == "real" and one.elements == 1) for one in layout.outputs)
+    known = all(one.target == "class" or (one.target == "real" and one.of_step == (1,)) for one in layout.outputs)
     if not known or not platform.of(db).runs_functions_in_session:
         return None
     batches = _first(packed_rows.batches(db, measure.rows, layout, range(len(layout.outputs))), until)
@@ -252,7 +252,9 @@ def _sample(
     if not all(of_models[0] for of_models in predicted):
         return None
     outputs = [OfOutput(one.target == "class", of_models) for one, of_models in zip(layout.outputs, predicted)]
-    return ValidationSample(outputs, all(len(of_models[0]) == layout.rows for of_models in predicted))
+    return ValidationSample(
+        outputs, all(len(of_models[0]) == layout.rows * (layout.steps or 1) for of_models in predicted)
+    )
 
 
 def _left(until: float | None) -> float | None:

@@ -45,6 +45,7 @@ class Read:
     windowed: bool
     parts: dict[str, tuple[tuple[int, ...], Places]] = field(default_factory=dict)  # the shape of the whole variable
     unread: Sequence[tuple[Variable, str, str]] = ()  # with the type that models have which read them
+    every: int = 0  # of windows with targets of steps: the rows of a step
 
 
 def read(layout: Layout, named: Sequence[str], chosen: Json, where: str) -> Read:
@@ -52,7 +53,7 @@ def read(layout: Layout, named: Sequence[str], chosen: Json, where: str) -> Read
     inputs = list(zip(layout.inputs, named))
     windowed = layout.windows is not None
     if layout.related is None:
-        return Read(inputs, (), windowed)
+        return Read(inputs, (), windowed, every=0 if layout.windows is None else layout.windows.every)
     wanted = chosen[RELATED]
     near = neighbourhoods(layout, named)
     arrays = {one[1] for each in near for one in (each.numbers, each.codes) if one is not None}

@@ -47,7 +47,7 @@ def needed(trained: Layout, present: dict[str, Column]) -> list[Column]:
 
 def _names(trained: Layout) -> list[str]:
     names = [name for variable in trained.inputs for name in variable.columns]
-    return list(dict.fromkeys([*names, *(trained.windows.columns if trained.windows else ())]))
+    return list(dict.fromkeys([*names, *(trained.windows.read if trained.windows else ())]))
 
 
 def found(trained: Layout, present: dict[str, Column], table: str) -> list[SourceVariable]:

@@ -63,9 +63,15 @@ class SourceVariable:
     may_be_null: bool = False  # NULL is a class
     # Of windows (windowed.py): the names of the columns; ``columns`` has the array that they have become.
     gathered: tuple[str, ...] = ()
+    steps: int = 0  # of a target with a value for each step of a window: how many; the first number of the shape
     made: Callable[[Alias], Sql] | None = None  # the SQL of a value that no document describes
     # Of rows for training: the place of a feature of means -> the means over the rows of other parts, part by part.
     of_other_parts: dict[int, tuple[tuple[float, ...], ...]] = field(default_factory=dict)
+
+    @property
+    def of_step(self) -> tuple[int, ...]:
+        """As layout.Variable has it."""
+        return self.shape[1:] if self.steps else self.shape
 
     @property
     def is_array(self) -> bool:
@@ -89,7 +95,7 @@ class SourceVariable:
         """Bytes that a query returns for a row, roughly."""
         if self.is_pixels:
             return buffer_format.elements(self.shape)
-        return 2 if self.preparation.label_type else 4 * buffer_format.elements(self.shape)
+        return 2 * (self.steps or 1) if self.preparation.label_type else 4 * buffer_format.elements(self.shape)
 
     @property
     def gathered_shape(self) -> tuple[int, ...]:
@@ -98,11 +104,15 @@ class SourceVariable:
         return (buffer_format.elements(self.shape),) if flat else self.shape
 
     def encoder(self) -> buffer_format.Encoder:
+        if self.steps and self.preparation.label_type:
+            return buffer_format.ClassEncoder(self.shape[-1], self.steps)
+        if self.steps:
+            return buffer_format.ArrayEncoder(self.shape, self.dtype, may_lack=True)
         return self.preparation.encoder(self.gathered_shape, self.dtype)
 
     def documented(self) -> layout.Variable:
         columns = self.gathered or tuple(column.name for column in self.columns) or (self.name,)
-        return layout.Variable(self.name, self.dtype, self.shape, columns, self.preparation)
+        return layout.Variable(self.name, self.dtype, self.shape, columns, self.preparation, self.steps)
 
     def for_prediction(self) -> PredictionInput:
         """The entry of an order to predict: the trainer reads arrays, and bytes, as a query gives them."""
@@ -140,8 +150,8 @@ def packed_value(variable: SourceVariable, alias: Alias, *, uneven: bool) -> Sql
     ``uneven``: arrays of the source may have lower bounds other than 1, and no aggregate takes both.
     """
     found = value(variable, alias)
-    if variable.preparation.label_type:
-        return _class(variable, found)
+    if variable.preparation.label_type and not variable.gathered:
+        return class_number(variable, found)
     if not variable.is_array or variable.gathered:
         return found
     if len(variable.shape) == MOST_DIMENSIONS:  # an array of such arrays would have too many
@@ -161,7 +171,7 @@ def packed_value(variable: SourceVariable, alias: Alias, *, uneven: bool) -> Sql
     )
 
 
-def _class(variable: SourceVariable, label: Sql) -> Sql:
+def class_number(variable: SourceVariable, label: Sql) -> Sql:
     """The number of a label's class; NULL for an unknown label."""
     codes = {spelling: code for spelling, code in variable.spellings.items() if spelling is not None}
     found = feature_sql.looked_up(codes, label)
@@ -225,6 +235,8 @@ def _label(variable: SourceVariable, alias: Alias) -> Sql:
 def _weight(variable: SourceVariable, alias: Alias) -> Sql:
     preparation, columns = variable.preparation, list(variable.columns)
     assert isinstance(preparation, Weight)
+    if variable.made is not None:
+        return variable.made(alias)
     factors = []
     if preparation.labels:
         target = columns.pop()
@@ -269,7 +281,7 @@ def hashed(variable: SourceVariable, alias: Alias, seed: Sql) -> Sql:
     """
     if isinstance(variable.preparation, Fold):  # the order of the rows is the same as without folds
         return seed
-    if variable.preparation.label_type:  # a NULL has no hash
+    if variable.preparation.label_type and not variable.gathered:  # a NULL has no hash
         return sql(
             "pg_catalog.hashtextextended(coalesce({label}, ''), {seed})", label=_label(variable, alias), seed=seed
         )

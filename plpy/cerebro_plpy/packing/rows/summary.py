@@ -109,7 +109,7 @@ def write(db: Database, job: PackJob) -> None:
         *((v.name + form.labels, *_labels(v)) for v in job.outputs),
         ("buffer_size", "integer", job.geometry.buffer_size),
         (form.divide_by, "real", job.divide_by),
-        (form.classes, "integer[]", job.classes or [variable.shape[0] for variable in one_hot]),
+        (form.classes, "integer[]", job.classes or [variable.shape[-1] for variable in one_hot]),
     ]
     if form is VARNAMES:
         columns += [
@@ -173,7 +173,7 @@ def _labels(variable: SourceVariable) -> tuple[str, list[str | None] | None]:
     column, preparation = variable.columns[0], variable.preparation
     if not isinstance(preparation, OneHot):
         return f"{column.element or column.type}[]", None
-    without = variable.shape[0] - len(preparation.labels)
+    without = variable.shape[-1] - len(preparation.labels)
     return preparation.type.array.name, [*preparation.labels, *[None] * without]
 
 
@@ -287,8 +287,8 @@ def with_labels(db: Database, summary: Relation, layout: Layout, present: dict[s
         }
         where = f"column '{name}' of {summary.name}"
         changed = replace(output, preparation=codec.read(OneHot, document, where))
-        if not changed.preparation.fits(output.shape, len(output.columns)):
-            raise BadData(f"{where} has more labels than there are classes ({output.shape[0]}).")
+        if not changed.preparation.fits(output.of_step, len(output.columns)):
+            raise BadData(f"{where} has more labels than there are classes ({output.of_step[0]}).")
         return changed
 
     return replace(layout, outputs=tuple(map(refreshed, layout.outputs)))

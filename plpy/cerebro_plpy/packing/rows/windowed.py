@@ -5,7 +5,7 @@ The rows are prepared one by one, by the same SQL as rows without windows, and t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cerebro_db.core.errors import BadData, InvalidArgument
@@ -19,13 +19,15 @@ from cerebro_db.core.texts import counted
 from ...database import relations
 from ...database.access import Database
 from ...database.relations import Column, Relation
-from . import buffers, known_targets, splits, unusable
+from . import buffers, known_targets, splits, steps, stretches, unusable
 from .preparation import SourceVariable, value
 
 KEY_NAME = "__cerebro_key"
 KEY = identifier(KEY_NAME)
 GROUP = Column("__cerebro_group", "bigint", "bigint", "N", None)
-HASH = identifier("__cerebro_hash")
+HASH_NAME = "__cerebro_hash"
+HASH = identifier(HASH_NAME)
+LONGEST_STRETCH = 1 << 32  # windows
 PLACE = Column("__cerebro_place", "bigint", "bigint", "N", None)  # of a window within its subject
 
 
@@ -46,15 +48,16 @@ def of(
     source: Relation,
     windows: Windows,
     inputs: Sequence[SourceVariable],
-    targets: Sequence[Column] = (),
+    outputs: Sequence[SourceVariable] = (),
     *,
     weight: Column | None = None,
     key: Sql | None = None,
-    key_of_most: bool = False,
+    key_of_all: steps.KeyOfAll | None = None,
     group: Sql | None = None,
     subjects: Sequence[Column] = (),
     needs_target: bool = True,
     reaches_back: bool = False,
+    breaks: stretches.Breaks = stretches.NONE,
 ) -> Relation:
     """The windows that lie within the rows of ``source`` as a whole.
 
@@ -65,11 +68,19 @@ def of(
 
     Rows are numbered before a condition of the source leaves rows out, so the rows of a window are consecutive. A
     window with a row that is left out is left out itself.  ``weight``: a column of which a window has the value of its
-    last row.  ``key``: SQL that gives the key of that row, or of most rows (``key_of_most``).  ``group``: SQL that
-    gives a number; a window of rows with different numbers is left out, the others have theirs in the column GROUP.
+    last row.  ``key``: SQL that gives the key of that row.  ``key_of_all``: what else makes one key of those of all
+    rows.  ``group``: SQL that gives a number; a window of rows with different numbers is left out, the others have
+    theirs in the column GROUP.  Of windows with steps, keys, weights and ``outputs`` are arrays with an element for
+    each step: a step has of its rows what a window else has of all.
     ``subjects``: the columns of ``by``, which the windows keep, and with them a hash in the column HASH.
+    ``breaks``: where the rows of a subject begin anew.
+
+    Rows after the last whole window of a stretch make another one if the windows want it (``rest``): with rows from
+    before them, or with their last row again and again.  These other rows have neither a target nor a key there.
     """
+    targets = [] if windows.steps else [column for one in outputs for column in one.columns]
     all_kept = [*targets, *([weight] if weight else [])]
+    labelled = outputs if windows.steps else ()
     arrays = [value(one, lambda column: identifier(column.name)) for one in inputs]
     kept = [sql("{value}::{type}", value=one.array(identifier(one.name)), type=one.cast) for one in all_kept]
     whole = [one for one in (key, group) if one is not None]
@@ -94,24 +105,48 @@ def of(
             sql("{value} AS t{i}", value=one if column is weight else later(one), i=i)
             for i, (one, column) in enumerate(zip(kept, all_kept))
         ),
+        *(sql("{value} AS e{i}", value=steps.value_of_row(one), i=i) for i, one in enumerate(labelled)),
         *([sql("{key} AS k", key=later(key))] if key is not None else []),
         *([sql("{group} AS g, {later} AS h", group=group, later=later(group))] if group is not None else []),
         *(sql("{name} AS b{i}", name=name, i=i) for i, name in enumerate(by)),
         sql("row_number() OVER o - 1 AS n"),
         sql("({condition}) AS chosen, {later} AS known", condition=condition,
             later=later(sql("({condition})", condition=condition))),
+        *([sql("{before} AS before, {left_out} AS left_out", before=breaks.before, left_out=breaks.left_out)]
+          if windows.may_break else []),
     ]  # fmt: skip
     length, step = windows.length, windows.step
-    at_the_end = sql("FILTER (WHERE r.n = w.place * {step} + {last})", step=step, last=length - 1)
+    fills = windows.rest != "drop"
+    nested = windows.may_break or fills
+    n = sql("r.m") if nested else sql("r.n")
+    at = sql("w.at") if fills else n
+
+    def own(value: Sql) -> Sql:
+        """The value, unless the row is there to fill a window."""
+        return sql("CASE WHEN w.own THEN {value} END", value=value) if fills else value
+
+    at_the_end = sql("FILTER (WHERE {n} = w.place * {step} + {last})", n=n, step=step, last=length - 1)
     gathered = [
         sql(
-            "{aggregate} ORDER BY r.n) AS {name}",
+            "{aggregate} ORDER BY {at}) AS {name}",
             aggregate=sql("string_agg(r.a{i}, ''", i=i) if one.is_pixels else sql("array_agg(r.a{i}", i=i),
+            at=at,
             name=identifier(_named(one, i, windows)),
         )
         for i, one in enumerate(inputs)
     ]
+    of_windows = [_named(one, i, windows) for i, one in enumerate(inputs)]  # columns
+    of_steps: list[Sql] = []  # the columns that have an element for each step
+    for i, one in enumerate(labelled):
+        gathered.append(sql("array_agg({value} ORDER BY {at}) AS e{i}", value=own(sql("r.e{i}", i=i)), at=at, i=i))
+        of_steps.append(sql("{array} AS {name}", array=steps.values(one, sql("q.e{i}", i=i), windows),
+                            name=identifier(one.columns[0].name)))  # fmt: skip
     for i, column in enumerate(all_kept):
+        if windows.steps:
+            gathered.append(sql("array_agg(r.t{i} ORDER BY {at}) AS t{i}", at=at, i=i))
+            of_steps.append(sql("{array} AS {name}", array=steps.lasts(sql("q.t{i}", i=i), windows),
+                                name=identifier(column.name)))  # fmt: skip
+            continue
         if windows.target == "majority" and column is not weight:
             chosen = sql("mode() WITHIN GROUP (ORDER BY r.t{i})", i=i)
         elif column.element is not None:
@@ -119,43 +154,140 @@ def of(
         else:
             chosen = sql("(array_agg(r.t{i}) {at_the_end})[1]", i=i, at_the_end=at_the_end)
         gathered.append(sql("{chosen} AS {name}", chosen=chosen, name=identifier(column.name)))
-    if key is not None and key_of_most:
-        gathered.append(sql("COALESCE(mode() WITHIN GROUP (ORDER BY r.k COLLATE \"C\"), '[]') AS {key}", key=KEY))
+    if key is not None and windows.steps:
+        gathered.append(sql("array_agg({value} ORDER BY {at}) AS k", value=own(sql("r.k")), at=at))
+        keys = steps.lasts(sql("q.k"), windows)
+        if key_of_all is not None and windows.every > 1:
+            keys = steps.of_each(sql("q.k"), windows, key_of_all(sql("u.value")))
+        elif windows.rest != "drop":
+            keys = steps.of_each(sql("q.k"), windows, steps.LAST_KNOWN)
+        of_steps.append(sql("{keys} AS {key}", keys=keys, key=KEY))
+    elif key is not None and key_of_all is not None:
+        gathered.append(sql("{key_of_all} AS {key}", key_of_all=key_of_all(sql("r.k")), key=KEY))
     elif key is not None:
         gathered.append(sql("(array_agg(r.k) {at_the_end})[1] AS {key}", at_the_end=at_the_end, key=KEY))
-    gathered += [sql("min(r.g) AS {name}", name=identifier(GROUP.name))] if group is not None else []
+    if group is not None:
+        gathered.append(sql("min(r.g) AS {name}", name=identifier(GROUP.name)))
+        of_windows.append(GROUP.name)
     if subjects:
-        place_of = {one.name: sql("r.b{i}", i=i) for i, one in enumerate(subjects)} | {PLACE.name: sql("w.place")}
-        known = {column.name for column in all_kept}  # a target or weight that is in ``by`` is the same in all rows
+        place = sql("w.place")
+        if windows.may_break:
+            place = sql("(r.stretch * {most}::bigint + w.place)", most=LONGEST_STRETCH)
+        place_of = {one.name: sql("r.b{i}", i=i) for i, one in enumerate(subjects)} | {PLACE.name: place}
+        # A target or weight that is in ``by`` is the same in all rows.
+        there = {column.name for column in (*all_kept, *(column for one in labelled for column in one.columns))}
         gathered += [
             sql("{value} AS {name}", value=place_of[one.name], name=identifier(one.name))
             for one in subjects
-            if one.name not in known
+            if one.name not in there
         ]
         hashed = splits.whole_hash_of([*subjects, PLACE], lambda column: place_of[column.name])
         gathered.append(sql("{hashed} AS {name}", hashed=hashed, name=HASH))
-    groups = joined(", ", [*(sql("r.b{i}", i=i) for i in range(len(by))), sql("w.place")])
-    query = sql(
-        "SELECT {gathered} FROM (SELECT {columns} FROM {rows} AS s WINDOW o AS ({partition}ORDER BY {order})) r"
-        " CROSS JOIN LATERAL generate_series(GREATEST(0, (r.n - {overlap}) / {step}), r.n / {step}) AS w (place)"
-        " GROUP BY {groups} HAVING count(*) = {length}{chosen} AND bool_and(r.known) {at_the_end}"
-        "{alike}",
-        gathered=joined(", ", gathered),
+        of_windows += [*(one.name for one in subjects if one.name not in there), HASH_NAME]
+    stretch = [sql("r.stretch")] if windows.may_break else []
+    groups = joined(", ", [*(sql("r.b{i}", i=i) for i in range(len(by))), *stretch, sql("w.place")])
+    numbered = sql(
+        "SELECT {columns} FROM {rows} AS s WINDOW o AS ({partition}ORDER BY {order})",
         columns=joined(", ", columns),
+        rows=replace(source, condition=None).rows,
         partition=partition,
         order=order,
-        at_the_end=at_the_end,
+    )
+    if nested:
+        numbered = _in_stretches(numbered, len(by), windows, horizon)
+    known = (
+        sql("")
+        if fills
+        else sql(
+            " AND bool_and({known}) {at_the_end}",
+            known=sql("r.kept") if nested else sql("r.known"),
+            at_the_end=at_the_end,
+        )
+    )
+    query = sql(
+        "SELECT {gathered} FROM ({numbered}) r"
+        " CROSS JOIN LATERAL {places}{there}"
+        " GROUP BY {groups} HAVING count(*) = {length}{chosen}{known}"
+        "{alike}",
+        gathered=joined(", ", gathered),
+        numbered=numbered,
+        places=_with_rest(windows)
+        if fills
+        else sql(
+            "generate_series(GREATEST(0, ({n} - {overlap}) / {step}), {n} / {step}) AS w (place)",
+            n=n,
+            overlap=length - step,
+            step=step,
+        ),
+        known=known,
         chosen=sql("") if reaches_back else sql(" AND bool_and(r.chosen)"),
-        rows=replace(source, condition=None).rows,
-        overlap=length - step,
-        step=step,
+        there=sql(" WHERE NOT r.left_out") if windows.may_break else sql(""),
         groups=groups,
         length=length,
-        alike=sql(" AND min(r.g) = max(r.g) AND min(r.h) {at_the_end} = max(r.g)", at_the_end=at_the_end)
-        if group is not None
-        else sql(""),
+        alike=sql("")
+        if group is None
+        else sql(" AND min(r.g) = max(r.g)")
+        if fills
+        else sql(" AND min(r.g) = max(r.g) AND min(r.h) {at_the_end} = max(r.g)", at_the_end=at_the_end),
     )
+    if of_steps:
+        whole = [sql("q.{name}", name=identifier(name)) for name in of_windows]
+        query = sql("SELECT {columns} FROM ({query}) q", columns=joined(", ", [*whole, *of_steps]), query=query)
     return replace(source, oid=0, condition=None, query=query, row_hash=HASH if subjects else None)
+
+
+def _in_stretches(numbered: Sql, by: int, windows: Windows, horizon: int) -> Sql:
+    """The rows, numbered within their stretches, with the size of the stretch.  ``by``: the number of columns b0 …"""
+    subject = [sql("b{i}", i=i) for i in range(by)]
+    partition = sql("PARTITION BY {subject} ", subject=joined(", ", subject)) if subject else sql("")
+    rows = numbered
+    if windows.may_break:
+        rows = sql(
+            "SELECT s.*, count(*) FILTER (WHERE s.before) OVER ({partition}ORDER BY s.n) AS stretch FROM ({rows}) s",
+            partition=partition,
+            rows=numbered,
+        )
+        subject.append(sql("stretch"))
+    known = sql("s.known")
+    if horizon and windows.may_break:
+        known = sql(
+            "s.known AND lead(s.stretch, {horizon}) OVER ({partition}ORDER BY s.n) = s.stretch",
+            horizon=horizon,
+            partition=partition,
+        )
+    whole = sql("PARTITION BY {subject}", subject=joined(", ", subject)) if subject else sql("")
+    return sql(
+        "SELECT s.*, {known} AS kept, row_number() OVER ({whole}{order}) - 1 AS m, count(*) OVER ({whole}) AS size"
+        " FROM ({rows}) s",
+        known=known,
+        whole=whole,
+        order=sql(" ORDER BY s.n"),
+        rows=rows,
+    )
+
+
+def _with_rest(windows: Windows) -> Sql:
+    """The windows of a row, with its place in each and whether it counts there.
+
+    The last window of a stretch that they do not fill begins where the one before ends, or, to wrap, so many rows
+    before the end as it has, in whole steps.  The last row fills what is left.
+    """
+    length, every = windows.length, windows.every
+    begun = sql("r.size / {length} * {length}", length=length)  # rows in whole windows
+    start = begun
+    if windows.rest == "wrap":
+        start = sql("GREATEST(0, (r.size + {every} - 1) / {every} * {every} - {length})", every=every, length=length)
+    return sql(
+        "(SELECT r.m / {length} AS place, r.m % {length} AS at, true AS own WHERE r.m < {begun}"
+        " UNION ALL SELECT r.size / {length}, r.m - {start}, r.m >= {begun}"
+        " WHERE r.size % {length} > 0 AND r.m >= {start}"
+        " UNION ALL SELECT r.size / {length}, g.at, false"
+        " FROM generate_series(r.size - {start}, {length} - 1) AS g (at)"
+        " WHERE r.size % {length} > 0 AND r.m = r.size - 1) AS w",
+        length=length,
+        begun=begun,
+        start=start,
+    )
 
 
 def _named(variable: SourceVariable, place: int, windows: Windows) -> str:
@@ -173,6 +305,7 @@ def _column(variable: SourceVariable, name: str) -> Column:
 def gathered(
     db: Database,
     source: Relation,
+    present: Mapping[str, Column],
     windows: Windows,
     inputs: list[SourceVariable],
     outputs: list[SourceVariable],
@@ -182,47 +315,80 @@ def gathered(
     subjects: Sequence[Column] = (),
     reaches_back: bool = False,
     may_be_none: bool = False,
-) -> tuple[Relation, list[SourceVariable], int]:
-    """The windows to pack, their inputs, and how many there are; an error if they cannot be made.
+) -> tuple[Relation, list[SourceVariable], list[SourceVariable], int]:
+    """The windows to pack, their inputs and outputs, and how many there are; an error if they cannot be made.
 
     ``reaches_back``: only the row with a window's target has to fulfil the condition of the source.
     ``may_be_none``: there need not be a window.
     """
     require_target(windows, outputs)
-    require_usable(db, source, windows, inputs, 1 if reaches_back else windows.length + windows.horizon)
+    least = 1 if reaches_back or windows.rest != "drop" else windows.length + windows.horizon
+    require_usable(db, source, windows, inputs, least)
     targets = [column for one in outputs for column in one.columns]
     found = of(
-        source, windows, inputs, targets, weight=weight, group=group, subjects=subjects, reaches_back=reaches_back
+        source,
+        windows,
+        inputs,
+        outputs,
+        weight=weight,
+        group=group,
+        subjects=subjects,
+        reaches_back=reaches_back,
+        breaks=stretches.of(db, windows, present),
     )
-    ins = inputs_of(inputs, windows)
+    ins, outputs = inputs_of(inputs, windows), steps.outputs_of(outputs, windows)
     names = [column.name for column in targets]
     if not relations.is_empty(db, replace(source, condition=known_targets.lacking(names))):
         found = known_targets.told(db, found, names, "window")
-    rows = buffers.count(db, found, ins + outputs)
+    rows = buffers.count(db, found, [*ins, *outputs])
     if not rows and not may_be_none:
         raise none_found(source, windows)
+    if windows.steps:
+        db.told(f"{counted(rows, 'window')} of {windows.length} rows in {windows.steps} steps")
+        return found, ins, outputs, rows
     later = f", with the target {counted(windows.horizon, 'row')} later" if windows.horizon else ""
     db.told(f"{counted(rows, 'window')} of {windows.length} rows{later}")
-    return found, ins, rows
+    return found, ins, outputs, rows
 
 
 def to_predict(
     db: Database,
     source: Relation,
+    present: Mapping[str, Column],
     windows: Windows,
     inputs: list[SourceVariable],
     key: Sql,
     *,
     subjects: Sequence[Column] = (),
     judged: bool = False,
+    numbers: bool = False,
 ) -> tuple[Relation, list[SourceVariable]]:
     """The windows, with the key of each in the column KEY, and their inputs.
 
     ``judged``: the keys have the targets of the rows; a window has the key of the row that its target is from.
+    ``numbers``: these targets are numbers.
+
+    Windows with steps have an array of keys there.  They do not overlap, so that each step is predicted once.
     """
-    require_usable(db, source, windows, inputs, windows.length + (windows.horizon if judged else 0))
-    most = judged and windows.target == "majority"
-    found = of(source, windows, inputs, key=key, key_of_most=most, subjects=subjects, needs_target=judged)
+    if windows.steps:
+        windows = replace(windows, step=windows.length)
+    least = 1 if windows.rest != "drop" else windows.length + (windows.horizon if judged else 0)
+    require_usable(db, source, windows, inputs, least)
+    if windows.rest != "drop" and not judged:
+        _require_keys(db, source, key)
+    of_all = None
+    if judged and windows.target != "last":
+        of_all = steps.mean_pair if numbers else steps.most_frequent_pair
+    found = of(
+        source,
+        windows,
+        inputs,
+        key=key,
+        key_of_all=of_all,
+        subjects=subjects,
+        needs_target=judged,
+        breaks=stretches.of(db, windows, present),
+    )
     return found, inputs_of(inputs, windows)
 
 
@@ -230,7 +396,7 @@ def to_predict(
 
 
 def require_columns(windows: Windows, present: dict[str, Column], table: str, where: str) -> None:
-    for entry, names in (("by", windows.by), ("order", windows.order)):
+    for entry, names in (("by", windows.by), ("order", windows.order), ("breaks", windows.breaks)):
         for name in names:
             if name not in present:
                 raise InvalidArgument(
@@ -286,8 +452,28 @@ def require_usable(
     unusable.require_alike(db, source, [one for one in inputs if one.is_large])
 
 
+def _require_keys(db: Database, source: Relation, key: Sql) -> None:
+    """An error if a row has no key: steps without one are those of rows that fill a window."""
+    (found,) = db.scan(
+        sql("SELECT count(*) FILTER (WHERE {key} IS NULL) AS nulls FROM {rows} AS s", key=key, rows=source.rows)
+    )
+    if found["nulls"]:
+        raise BadData(
+            f"{found['nulls']} rows have a NULL in the key.", hint="Leave them out of the query, or fill them in."
+        )
+
+
 def require_target(windows: Windows, outputs: Sequence[SourceVariable]) -> None:
+    if windows.target == "each" and len(outputs) > 1:
+        raise InvalidArgument(
+            f'"target": "each" needs a single target, not {len(outputs)}.', hint="Pack a table for each target."
+        )
     for one in outputs:
+        if windows.target == "each" and one.columns[0].element is not None:
+            raise InvalidArgument(
+                f"the target '{one.name}' is an array; each step of a window has one class or number.",
+                hint="Pack a table for each element.",
+            )
         if windows.target == "majority" and not isinstance(one.preparation, OneHot):
             raise InvalidArgument(
                 f"the target '{one.name}' is a number; only classes have a majority.",
