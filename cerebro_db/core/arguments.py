@@ -54,8 +54,8 @@ class PackingArguments:
     """makes windows of consecutive rows, for instance {"by": "subject", "order": "ts", "length": 100, "step": 50}.
     No window has rows of two subjects. Its target is that of its last row, or the most frequent class with
     "target": "majority"; with "target": "each", "every": 10 each ten rows have one. With "horizon": 7 it is that of the
-    row seven rows after its last row. "gap": "15 seconds", or the columns of "breaks", end windows. Without split_by and
-    split_at, all windows of a subject are on the same side; with a horizon, the latest rows are for validation."""
+    row seven rows after its last row. "gap": "15 seconds", or the columns of "breaks", end windows. Without split_by
+    and split_at, all windows of a subject are on the same side; with a horizon, the latest rows are for validation."""
     weights: Text = None
     """a column with the weight of each row in training."""
     class_weight: Text = None

@@ -103,7 +103,7 @@ COMMENT ON FUNCTION cerebro.architecture(@types@) IS
 cerebro.add_architecture. docs/train.md says what is in it.
 
 - kind: mlp, resnet, transformer or trees for every table; lstm and conv1d for windows, texts and arrays of one or two
-  dimensions; cnn for images.
+  dimensions; cnn_lstm for windows; cnn for images.
 - parameters: a JSON object, for instance {"units": 64}. Each kind has its own, which docs/train.md lists. A text such as
   "$units" is left in its place, to be filled in later; what decides which layers there are, such as layers
   and blocks, must be a number.';

@@ -57,7 +57,7 @@ CURVE = variable("curve", AsIs(), (30,))
 TALL = variable("tall", AsIs(), (9, 6, 3), "uint8")
 EVERY = [NUMBERS, CODES, TEXT, IMAGE, CURVE, TALL]
 ROWS_ALIKE = ("mlp", "resnet", "transformer", "trees")  # kinds that fit every table
-FITTING = {"lstm": (TEXT, IMAGE, CURVE), "conv1d": (TEXT, IMAGE, CURVE), "cnn": (IMAGE, TALL)}
+FITTING = {"lstm": (TEXT, IMAGE, CURVE), "conv1d": (TEXT, IMAGE, CURVE), "cnn": (IMAGE, TALL), "cnn_lstm": ()}
 
 
 def fits(kind: str, inputs: list[Variable]) -> bool:
@@ -104,6 +104,24 @@ def test_windows_are_read_by_all_kinds_but_cnn_and_trees(kind: str, inputs: list
     with pytest.raises(BadData, match="trees read rows, and these are windows of rows"):
         building.architecture("trees", packed, None, "test")
     assert not trees.fits(packed)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in building.PARAMETERS if kind not in ("cnn", "trees")])
+@pytest.mark.parametrize("output", [KIND, PRICE, replace(PRICE, preparation=Real())], ids=["class", "number", "real"])
+def test_a_target_of_steps_has_an_output_for_each(kind: str, output: Variable) -> None:
+    target = replace(output, shape=(5, *output.shape), steps=5)
+    windows = Windows(("who",), ("at",), 20, 20, "each", every=4)
+    packed = replace(layout([windowed(NUMBERS), windowed(CODES)], target), windows=windows)
+    for more in ({}, {"group_statistics": 1}):
+        read = keras_json.architecture(json.dumps(building.architecture(kind, packed, more, "test")))
+        assert keras_json.outputs(read) == [output.name]
+
+
+def test_parts_of_a_window_have_the_same_rows() -> None:
+    packed = replace(layout([windowed(NUMBERS)], KIND), windows=Windows(("who",), ("at",), 20, 20, "last"))
+    with pytest.raises(BadData, match="rows cannot be 3: the 20 rows of a window are not so many parts") as error:
+        building.architecture("cnn_lstm", packed, {"rows": 3}, "test")
+    assert error.value.hint
 
 
 def test_a_transformer_does_not_compare_too_many_tokens() -> None:
@@ -198,7 +216,7 @@ def test_a_linear_model_reads_the_inputs_once() -> None:
     ]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in building.PARAMETERS if kind != "trees"])
+@pytest.mark.parametrize("kind", [kind for kind in building.PARAMETERS if kind not in ("trees", "cnn_lstm")])
 @pytest.mark.parametrize("output", [KIND, PRICE, VECTOR], ids=lambda one: one.name)
 def test_only_output_layers_begin_with_zeros(kind: str, output: Variable) -> None:
     built = building.architecture(kind, layout(EVERY, output), None, "test")

@@ -76,9 +76,29 @@ def lstm(graph: Graph, tensor: str, steps: int, chosen: Json, there: str | None 
     return tensor
 
 
-def both_ways(graph: Graph, tensor: str, units: Any) -> str:
-    """An LSTM from the first step to the last, beside one from the last to the first: values for each step."""
-    config = {"name": graph.free("lstm"), "units": units, "return_sequences": True}
+def cnn_lstm(graph: Graph, tensor: str, parts: int, rows: int, chosen: Json, *, apart: bool) -> str:
+    """Convolutions within each part of a window, and an LSTM in both directions over the parts.
+
+    With its defaults, the network of CHAP (Zou et al., 2021).  ``apart``: a vector for each part, else one for all.
+    """
+    # A part is an image of its rows and channels. A kernel of length 1 keeps the parts apart.
+    tensor = graph.layer("Reshape", tensor, target_shape=[parts, rows, -1, 1])
+    for block in range(chosen["blocks"]):
+        tensor = graph.layer(
+            "Conv3D", tensor, filters=chosen["channels"] * 2 ** min(block, 3), strides=[1, 2, 1], padding="same",
+            kernel_size=[1, chosen["kernel"], 1 if block else 3], activation="relu",
+        )  # fmt: skip
+    tensor = graph.layer("Reshape", tensor, target_shape=[parts, -1])
+    tensor = dropped(graph, graph.layer("Dense", tensor, units=chosen["hidden"]), chosen)
+    return both_ways(graph, tensor, chosen["units"], apart=apart)
+
+
+def both_ways(graph: Graph, tensor: str, units: Any, *, apart: bool = True) -> str:
+    """An LSTM from the first step to the last, beside one from the last to the first.
+
+    ``apart``: values for each step, else those at the end of each.
+    """
+    config = {"name": graph.free("lstm"), "units": units, "return_sequences": apart}
     inner = {"module": "keras.layers", "class_name": "LSTM", "config": config, "registered_name": None}
     return graph.layer("Bidirectional", tensor, layer=inner, merge_mode="concat")
 

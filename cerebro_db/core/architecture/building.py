@@ -23,7 +23,12 @@ from .related.related_inputs import Inputs, Neighbourhood, Read
 
 Json = dict[str, Any]
 
-STEPS_APART = ("transformer", "lstm", "conv1d")  # kinds whose last tensor has a vector for each step of a target
+STEPS_APART = (
+    "transformer",
+    "lstm",
+    "conv1d",
+    "cnn_lstm",
+)  # kinds whose last tensor has a vector for each step of a target
 NAME = re.compile("[A-Za-z][A-Za-z0-9_]*")  # of a layer, for all engines
 
 # kind -> parameter
@@ -43,12 +48,15 @@ PARAMETERS: dict[str, dict[str, Parameter]] = {
                "units": Amount(64, 1, 65536), "embedding": EMBEDDING, **OF_ALL},
     "cnn": {"blocks": Amount(2, 1, 20), "filters": Amount(32, 1, 4096), "kernel": Amount(3, 1, 64),
             "units": Amount(128, 1, 65536), "embedding": EMBEDDING, **OF_VECTORS},
+    "cnn_lstm": {"blocks": Amount(5, 1, 10), "channels": Amount(64, 1, 1024), "kernel": Amount(5, 1, 1024),
+                 "hidden": Amount(512, 1, 65536), "units": Amount(128, 1, 4096), "rows": Amount(10, 1, 1_000_000),
+                 **OF_ALL},
     trees.KIND: {"rounds": Amount(500, 1, 10_000), "depth": Amount(6, 1, 12), "rate": Amount(0.1, 0.001, 1.0),
                  **RELATED},
 }  # fmt: skip
 # They decide which layers there are.
-STRUCTURE = ("layers", "blocks", "linear", "embedding", "bins", "group_statistics", "rounds", "depth", "rate",
-             related_inputs.RELATED, related_inputs.ENCODER)  # fmt: skip
+STRUCTURE = ("layers", "blocks", "channels", "rows", "linear", "embedding", "bins", "group_statistics", "rounds",
+             "depth", "rate", related_inputs.RELATED, related_inputs.ENCODER)  # fmt: skip
 
 
 def architecture(kind: str, layout: Layout, parameters: Json | None, where: str) -> Json:
@@ -201,6 +209,19 @@ def _of_series(kind: str, body: Callable[..., str]) -> Callable[..., str]:
     return build
 
 
+def _of_parts(graph: Graph, read: Read, chosen: Json, where: str) -> str:
+    if not read.windowed:
+        raise _unfit("cnn_lstm", read.plain, "windows of rows (the argument sequence of cerebro.pack)", where)
+    length, rows = read.plain[0][0].shape[0], read.every or chosen["rows"]
+    if length % rows:
+        raise BadData(
+            f"{where}: rows cannot be {rows}: the {length} rows of a window are not so many parts.",
+            hint="Choose a divisor of the length of the windows.",
+        )
+    steps = [tensor for one, name in read.plain for tensor in beginnings.series(graph, one, name, True)]
+    return bodies.cnn_lstm(graph, graph.joined(steps), length // rows, rows, chosen, apart=bool(read.every))
+
+
 def _of_images(graph: Graph, read: Read, chosen: Json, where: str) -> str:
     its = [one for one in read.plain if beginnings.is_image(one[0], read.windowed)]
     if not its:
@@ -243,6 +264,7 @@ BODIES: dict[str, Callable[..., str]] = {
     "lstm": _of_series("lstm", bodies.lstm),
     "conv1d": _of_series("conv1d", bodies.conv1d),
     "cnn": _of_images,
+    "cnn_lstm": _of_parts,
 }
 
 

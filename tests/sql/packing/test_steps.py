@@ -119,8 +119,14 @@ def test_weights_are_those_of_steps(postures: Lab) -> None:
 
 # -- models --------------------------------------------------------------------------------------------------
 
-KINDS = {"lstm": {"units": 16}, "conv1d": {"filters": 16}, "transformer": {"units": 16, "blocks": 1},
-         "mlp": {"units": 64}, "resnet": {"units": 32, "blocks": 1}}  # fmt: skip
+KINDS = {
+    "lstm": {"units": 16},
+    "conv1d": {"filters": 16},
+    "transformer": {"units": 16, "blocks": 1},
+    "cnn_lstm": {"channels": 4, "hidden": 16, "units": 8, "blocks": 2},
+    "mlp": {"units": 64},
+    "resnet": {"units": 32, "blocks": 1},
+}
 
 
 @pytest.fixture(scope="module")
