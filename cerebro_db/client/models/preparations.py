@@ -52,6 +52,11 @@ def document(stored: StoredModel) -> dict[str, Any]:
             "the model predicts each step of a window, which an exported model cannot do.",
             "cerebro.predict_into() predicts in the database.",
         )
+    if layout.windows is not None and layout.windows.mean:
+        raise ClientError(
+            "the model reads means of rows, which an exported model does not make.",
+            "cerebro.predict_into() predicts in the database.",
+        )
     architecture = keras_models.checked(stored.architecture)
     (encoding,) = database.rows("SELECT current_setting('server_encoding')")[0]
     ends = input_layers(architecture)

@@ -34,6 +34,7 @@ class Windows:
     gap: Optional[Text] = None  # the longest distance of two rows in the order that a window may have
     # Where one of these columns has another value, another window begins; rows where a boolean is true are in none.
     breaks: Annotated[tuple[Identifier, ...], Within(0, MOST_COLUMNS), different] = codec.omitted(())
+    mean: Annotated[int, Within(0, LONGEST)] = codec.omitted(0)  # of so many rows each is a row of a window; 0: of one
     rest: Annotated[str, OneOf(*RESTS)] = codec.omitted(RESTS[0])  # what becomes of rows after the last whole window
 
     def require_agreement(self) -> None:
@@ -44,6 +45,8 @@ class Windows:
             raise Misfit('needs "target": "each"', "every")
         if self.target == "each" and not (self.every and self.length % self.every == 0 and self.steps > 1):
             raise Misfit(f"has to divide the length {self.length} into at least two steps", "every")
+        if self.mean and self.horizon:
+            raise Misfit("cannot be used with a horizon: it counts rows of the source", "mean")
         if self.gap is not None and len(self.order) > 1:
             raise Misfit('needs an "order" of one column', "gap")
         if self.rest != RESTS[0] and not (self.every and self.step == self.length):
@@ -53,6 +56,11 @@ class Windows:
     def steps(self) -> int:
         """How many targets a window has, one for each step; 0: one for the whole window."""
         return self.length // self.every if self.every else 0
+
+    @property
+    def rows(self) -> int:
+        """How many rows of the source a window has."""
+        return self.length * (self.mean or 1)
 
     @property
     def columns(self) -> tuple[str, ...]:

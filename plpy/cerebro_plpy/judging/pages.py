@@ -193,7 +193,7 @@ def explained(db: Database, model: TrainedModel, table: str, numbers: Sequence[i
     """By target and number of the row: what its columns add to the prediction, the largest first.
 
     ``base``: the mean prediction of other rows; ``others``: how many more columns there are, and what they add.
-    Empty if the model has a single column.
+    Empty if the model has a single column, or predicts steps.
     """
     wanted = {number for number in numbers if number is not None}
     if len(wanted) > MOST_EXPLAINED:
@@ -203,7 +203,7 @@ def explained(db: Database, model: TrainedModel, table: str, numbers: Sequence[i
         )
     test = packed.read(db, table, argument="query")
     packed.require_same_shapes(model.layout, model.table.text, test)
-    if len({column for one in test.layout.inputs for column in one.columns}) < 2:
+    if test.layout.steps or len({column for one in test.layout.inputs for column in one.columns}) < 2:
         return {}
     of_outputs = explaining.of_packed_rows(db, model, test, wanted)
     return {

@@ -217,7 +217,7 @@ def _of_one_window(trained: Layout, places: list[Sql]) -> Sql:
     if trained.windows is None:
         return sql("")
     sizes = joined(", ", (sql("pg_catalog.cardinality({place})", place=place) for place in places))
-    return sql(" WHERE cerebro._require_window({length}, ARRAY[{sizes}])", length=trained.windows.length, sizes=sizes)
+    return sql(" WHERE cerebro._require_window({length}, ARRAY[{sizes}])", length=trained.windows.rows, sizes=sizes)
 
 
 def _for_all_rows(model: TrainedModel, ref: ModelRef, pinned: bool, thresholds: bool) -> str:
@@ -241,7 +241,7 @@ def _which(model: TrainedModel, ref: ModelRef, pinned: bool) -> str:
 
 def _comment(model: TrainedModel, target: str, which: str) -> str:
     windows, each = model.layout.windows, "Each argument" if model.grouped is None else "Each array"
-    rows = "" if windows is None else f" {each} has the values of {windows.length} rows, in their order."
+    rows = "" if windows is None else f" {each} has the values of {windows.rows} rows, in their order."
     return f"Predicts {target} with {which}.{rows} {OURS}"
 
 

@@ -39,7 +39,7 @@ def postures(lab: Lab) -> Lab:
 
 def steps(place: Lab, output: str, target: str = "posture", source: str = "postures", **more: Any) -> list[str]:
     sequence = json.dumps({**SEQUENCE, **more.pop("sequence", {})})
-    return packed(place, output, target, source, sequence=sequence, seed=1, segments=1, inputs="x", **more)
+    return packed(place, output, target, source, sequence=sequence, seed=1, segments=1, **{"inputs": "x", **more})
 
 
 def expected(place: Lab, columns: str, length: int = LENGTH, source: str = "postures") -> list[list[Any]]:
@@ -439,9 +439,52 @@ def ids_of(place: Lab, output: str) -> list[list[int]]:
     return numbers.round().astype(int).reshape(-1, LENGTH).tolist()
 
 
+@pytest.mark.parametrize("rest", ["drop", "wrap"])
+def test_rows_of_a_window_can_be_means(broken: Lab, rest: str) -> None:
+    """Two rows each are one; after a gap they are counted anew. It has the target and the key of the second."""
+    sequence = {**SEQUENCE, "length": 6, "gap": "2 seconds", "mean": 2, "rest": rest}
+    broken("DROP TABLE IF EXISTS halved, halved_summary")
+    packed(broken, "halved", "posture", "broken", sequence=json.dumps(sequence), inputs="second, id",
+           prepare={"id": "standard", "second": "standard"}, validation=0, seed=1)  # fmt: skip
+    its = stretches(broken, lambda a, b: b[1] - a[1] > 2)
+    pairs = [[rows[start : start + 2] for start in range(0, len(rows), 2)] for rows in its]
+    windows = []
+    for rows in pairs:
+        whole = [pair for pair in rows if len(pair) == 2 or rest != "drop"]
+        windows += [whole[start : start + 6] for start in range(0, len(whole) - 5, 6)]
+        if rest == "wrap" and len(whole) % 6:
+            start = max(0, -(-len(whole) // EVERY) * EVERY - 6)
+            windows.append((whole[start:] + 6 * whole[-1:])[:6])
+    wanted = sorted([round(float(np.mean([row[0] for row in pair])), 1) for pair in window] for window in windows)
+    parameters = columns_of(broken, "halved")["id"]["parameters"]
+    place = columns_of(broken, "halved")["id"]["place"]
+    numbers = values(broken, "halved", "numbers")[:, :, place - 1].astype(float)
+    found = (numbers * parameters["deviation"] + parameters["mean"]).round(1)
+    kept = [window for window in windows if any(pair[-1][-1] for pair in window)]
+    assert len(found) == len(kept) or rest == "wrap"
+    assert {tuple(one) for one in found.tolist()} <= {tuple(one) for one in wanted} and len(found) > 20
+    model = f"means_{rest}"
+    broken(
+        "SELECT cerebro.fit('broken', %s, '[{\"architecture\": \"lstm\", \"units\": 4}]', 'posture', epochs => 1,"
+        " inputs => 'x', sequence => %s)",
+        model, json.dumps(sequence),
+    )  # fmt: skip
+    told = broken("SELECT key_value::int FROM cerebro.predict(%s, 'broken', 'id')", model)
+    keys = [
+        rows[min(start + EVERY, len(rows)) - 1][-1][0]
+        for rows in (
+            [pair for pair in one if len(pair) == 2 or rest != "drop"] for one in pairs
+        )
+        for start in range(0, len(rows) if rest == "wrap" else len(rows) // 6 * 6, EVERY)
+    ]  # fmt: skip
+    assert sorted(key for (key,) in told) == sorted(keys)
+
+
 @pytest.mark.parametrize(
     ("more", "says"),
     [
+        ({"mean": 2, "target": "last", "every": None, "horizon": 2}, "mean cannot be used with a horizon"),
+        ({"mean": 2, "by": "site"}, "the input 'name' has no mean"),
         ({"gap": "a while"}, "gap has to be a time span above 0, as the order 'at' needs, not 'a while'"),
         ({"gap": "-1 second"}, "gap has to be a time span above 0"),
         ({"gap": "1 second", "order": "id"}, "gap has to be a number above 0, as the order 'id' needs"),
@@ -454,10 +497,39 @@ def ids_of(place: Lab, output: str) -> list[list[int]]:
 )
 def test_what_cannot_break_windows_is_refused(broken: Lab, more: dict[str, Any], says: str) -> None:
     with pytest.raises(psycopg2.Error, match=says) as error:
-        steps(broken, "refused_packed", source="broken", sequence=more)
+        steps(broken, "refused_packed", source="broken", sequence=more, inputs="x, name, weight")
     assert error.value.diag.message_hint
 
 
 def test_a_function_does_not_know_where_windows_break(broken: Lab) -> None:
     with pytest.raises(psycopg2.Error, match="the rows of a function's window have no time"):
         broken("SELECT cerebro.create_predictor('ending_pad', 'ending_of')")
+
+
+# -- together ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["tensorflow", "jax"])
+def test_models_that_train_together_count_the_same_steps(postures: Lab, engine: str) -> None:
+    """Fused, on several segments, and with row weights."""
+    model = f"fused_{engine}"
+    configurations = [{"architecture": "mlp", "units": 16, "learning_rate": rate} for rate in (0.01, 0.003, 0.001)]
+    postures(
+        "SELECT cerebro.fit('postures', %s, %s, 'posture', inputs => 'x', epochs => 3, sequence => %s, segments => 2,"
+        " weights => 'weight', options => %s)",
+        model, json.dumps(configurations), json.dumps(SEQUENCE),
+        json.dumps({"engine": engine, "seed": 1, "fuse": engine == "jax"}),
+    )  # fmt: skip
+    found, (loss, accuracy) = judged(postures, model)
+    assert found["accuracy"] == pytest.approx(accuracy, abs=1e-6)
+    assert found["log_loss"] == pytest.approx(loss, rel=0.02)  # of the parts, weighed by their windows
+
+
+def test_such_models_are_calibrated(trained: Lab) -> None:
+    measures = dict(trained("SELECT measure, after FROM cerebro.calibrate('posture_models', 'postures')"))
+    known = [one for window in expected(trained, "id, posture") for one in map(most_frequent, of_steps(window)) if one]
+    assert measures["rows"] == len(known)
+    page = json.loads(trained.value("SELECT cerebro_internal._validation_sample('posture_models', NULL)"))
+    assert page["targets"][0]["metrics"] and page["targets"][0]["examples"] == []
+    explained = trained.value("SELECT cerebro_internal._validation_explained('posture_models', NULL, ARRAY[1, 2])")
+    assert json.loads(explained) == {}

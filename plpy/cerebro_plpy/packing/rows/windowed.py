@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cerebro_db.core.errors import BadData, InvalidArgument
+from cerebro_db.core.packing.buffer_format import elements
 from cerebro_db.core.packing.columns import OF_SINGLE_VALUES, family_of
 from cerebro_db.core.packing.preparation import OneHot
 from cerebro_db.core.packing.windows import Windows
@@ -22,6 +23,7 @@ from ...database.relations import Column, Relation
 from . import buffers, known_targets, splits, steps, stretches, unusable
 from .preparation import SourceVariable, value
 
+MOST_MEANS = 200  # numbers of an input
 KEY_NAME = "__cerebro_key"
 KEY = identifier(KEY_NAME)
 GROUP = Column("__cerebro_group", "bigint", "bigint", "N", None)
@@ -117,7 +119,7 @@ def of(
     ]  # fmt: skip
     length, step = windows.length, windows.step
     fills = windows.rest != "drop"
-    nested = windows.may_break or fills
+    nested = windows.may_break or fills or windows.mean > 0
     n = sql("r.m") if nested else sql("r.n")
     at = sql("w.at") if fills else n
 
@@ -195,6 +197,11 @@ def of(
     )
     if nested:
         numbered = _in_stretches(numbered, len(by), windows, horizon)
+    if windows.mean:
+        listed = [f"b{i}" for i in range(len(by))] + [f"t{i}" for i in range(len(all_kept))]
+        listed += [f"e{i}" for i in range(len(labelled))] + (["k"] if key is not None else [])
+        listed += ["g", "h"] if group is not None else []
+        numbered = _means(numbered, windows, inputs, listed)
     known = (
         sql("")
         if fills
@@ -266,6 +273,38 @@ def _in_stretches(numbered: Sql, by: int, windows: Windows, horizon: int) -> Sql
     )
 
 
+def _means(rows: Sql, windows: Windows, inputs: Sequence[SourceVariable], listed: Sequence[str]) -> Sql:
+    """A row for so many rows: the means of their prepared inputs, and what the last one has in these columns."""
+    stretch = ["stretch"] if windows.may_break else []
+    subject = [name for name in listed if name.startswith("b")] + stretch
+    means = [
+        sql("ARRAY[{elements}]::real[] AS a{i}", i=i,
+            elements=joined(", ", (sql("avg(s.a{i}[{place}])", i=i, place=place)
+                                   for place in range(1, 1 + elements(one.shape)))))
+        for i, one in enumerate(inputs)
+    ]  # fmt: skip
+    lasts = [
+        sql("(array_agg(s.{name} ORDER BY s.m DESC))[1] AS {name}", name=identifier(name))
+        for name in listed
+        if name not in subject
+    ]
+    whole = sql(" HAVING count(*) = {mean}", mean=windows.mean) if windows.rest == "drop" else sql("")
+    return sql(
+        "SELECT {columns}, s.m / {mean} AS m, {size} AS size, bool_and(s.chosen) AS chosen,"
+        " bool_and(s.kept) AS kept{there}"
+        " FROM ({rows}) s GROUP BY {groups}{whole}",
+        columns=joined(", ", [*means, *lasts, *(sql("s.{name}", name=identifier(name)) for name in subject)]),
+        mean=windows.mean,
+        # All rows of a stretch have its size.
+        size=sql("(min(s.size) + {more}) / {mean}", more=windows.mean - 1, mean=windows.mean),
+        there=sql(", bool_or(s.left_out) AS left_out") if windows.may_break else sql(""),
+        rows=rows,
+        groups=joined(", ", [*(sql("s.{name}", name=identifier(name)) for name in subject),
+                             sql("s.m / {mean}", mean=windows.mean)]),
+        whole=whole,
+    )  # fmt: skip
+
+
 def _with_rest(windows: Windows) -> Sql:
     """The windows of a row, with its place in each and whether it counts there.
 
@@ -322,7 +361,8 @@ def gathered(
     ``may_be_none``: there need not be a window.
     """
     require_target(windows, outputs)
-    least = 1 if reaches_back or windows.rest != "drop" else windows.length + windows.horizon
+    require_means(windows, inputs)
+    least = 1 if reaches_back or windows.rest != "drop" else windows.rows + windows.horizon
     require_usable(db, source, windows, inputs, least)
     targets = [column for one in outputs for column in one.columns]
     found = of(
@@ -372,7 +412,7 @@ def to_predict(
     """
     if windows.steps:
         windows = replace(windows, step=windows.length)
-    least = 1 if windows.rest != "drop" else windows.length + (windows.horizon if judged else 0)
+    least = 1 if windows.rest != "drop" else windows.rows + (windows.horizon if judged else 0)
     require_usable(db, source, windows, inputs, least)
     if windows.rest != "drop" and not judged:
         _require_keys(db, source, key)
@@ -481,11 +521,22 @@ def require_target(windows: Windows, outputs: Sequence[SourceVariable]) -> None:
             )
 
 
+def require_means(windows: Windows, inputs: Sequence[SourceVariable]) -> None:
+    for one in inputs:
+        plain = one.wire_dtype == "float32" and len(one.shape) == 1 and elements(one.shape) <= MOST_MEANS
+        if windows.mean and not plain:
+            raise InvalidArgument(
+                f"the input '{one.name}' has no mean: with \"mean\", inputs are numbers, or arrays of at most"
+                f" {MOST_MEANS} real numbers.",
+                hint="Name the inputs, or cast small integers in arrays to real.",
+            )
+
+
 def none_found(source: Relation, windows: Windows) -> BadData:
     whose = f" of one {', '.join(windows.by)}" if windows.by else ""
     side = " on one side of the division" if source.condition else ""
     return BadData(
-        f"{source.text} does not have {windows.length + windows.horizon} consecutive rows{whose}{side}.",
+        f"{source.text} does not have {windows.rows + windows.horizon} consecutive rows{whose}{side}.",
         hint=f"Choose a smaller length{' or horizon' if windows.horizon else ''}"
         + (", or divide the rows in another way." if side else "."),
     )
