@@ -171,8 +171,8 @@ session, each row by the model of its group.
   the columns of probabilities and intervals begin with that of the target.
 - key: the column that tells the rows apart. NULL: the columns of the primary key or of another unique index; else
   a column that the model does not use, whose values differ in the first 1,000 rows.
-- keep: further columns of the rows for the new table, separated by commas. *: all columns. Of a window, those of the last
-  row.
+- keep: further columns of the rows for the new table, separated by commas. *: all columns. Of a window or step, those of its
+  last row.
 - probability_of: a class, or several separated by commas: the probability of each is in a column probability_CLASS. *: all
   classes.
 - top: how many of the most probable classes the table has for each row, one row for each; the column rank numbers them.

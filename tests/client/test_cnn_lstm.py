@@ -17,6 +17,7 @@ from safetensors.numpy import save_file
 from small_run import schema
 
 from cerebro_db.client.cerebro import Cerebro
+from cerebro_db.client.errors import ClientError
 from cerebro_db.core.architecture import building
 from cerebro_db.core.packing.features import NumberFeature
 from cerebro_db.core.packing.layout import Layout, Variable
@@ -196,3 +197,29 @@ def test_layouts_with_other_steps_are_refused() -> None:
     for output in (replace(found.outputs[0], steps=0), replace(found.outputs[0], steps=41, shape=(41, 2))):
         with pytest.raises(Exception, match="steps has to be 42, as the sequence says"):
             Layout.from_json(replace(found, outputs=(output,)).to_json())
+
+
+def test_models_of_steps_and_of_means_stay_in_the_database(cerebro: Cerebro, tmp_path: Path) -> None:
+    for name, more, says in (
+        ("stepwise", {"target": "each", "every": 10}, "the model predicts each step of a window"),
+        ("of_means", {"mean": 2}, "the model reads means of rows"),
+    ):
+        sequence = {"by": "who", "order": "at", "length": 40, **more}
+        cerebro.rows(
+            "SELECT cerebro.fit('hips', %s, '[{\"architecture\": \"mlp\", \"units\": 4}]', 'sits', inputs => 'x, y, z',"
+            " epochs => 1, sequence => %s)",
+            (name, json.dumps(sequence)),
+        )
+        with pytest.raises(ClientError, match=says) as error:
+            cerebro.export(name, tmp_path / f"{name}.keras")
+        assert error.value.hint
+    ((said,),) = cerebro.rows("SELECT cerebro.create_predictor('of_means', 'sits_now')")
+    assert said.endswith("sits_now(x, y, z)")
+    ((inside,),) = cerebro.rows(
+        "SELECT sits_now(array_agg(x ORDER BY at), array_agg(y ORDER BY at), array_agg(z ORDER BY at))"
+        " FROM hips WHERE who = 1 AND at <= 80"
+    )
+    ((outside,),) = cerebro.rows(
+        "SELECT class FROM cerebro.predict('of_means', 'SELECT * FROM hips WHERE who = 1 AND at <= 80')"
+    )
+    assert str(inside).lower() == outside

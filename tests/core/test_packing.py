@@ -172,3 +172,29 @@ def test_classes_become_one_hot(number):
 def test_a_label_without_a_class_is_refused():
     with pytest.raises(buffer_format.UnknownLabel):
         buffer_format.ClassEncoder(4).add(held([1, None, 2], (3,), "i"), 3)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 255, 256, 257, 300])
+@pytest.mark.parametrize("rows", [1, 7, 200])
+def test_steps_become_one_hot_and_those_without_a_class_zeros(classes: int, rows: int) -> None:
+    draws = random.Random(classes * rows)
+    codes = [draws.choice([buffer_format.NO_CLASS, 0, classes - 1, draws.randrange(classes)]) for _ in range(3 * rows)]
+    encoder = buffer_format.ClassEncoder(classes, 3)
+    encoder.add(held(codes, (rows, 3), "h"), rows)
+    found = array("h", encoder.take(rows))
+    assert list(found) == [int(code == place) for code in codes for place in range(classes)]
+    with pytest.raises(buffer_format.Unusable) as error:
+        encoder.add(held(codes, (3 * rows, 1), "h"), 3 * rows)
+    assert error.value.what == "shape"
+
+
+def test_a_number_that_is_not_known_is_nan_where_it_may_lack() -> None:
+    values = [1.5, float("nan"), -2.0]
+    encoder = buffer_format.ArrayEncoder((3, 1), "float32", may_lack=True)
+    encoder.add(held(values, (1, 3, 1)), 1)
+    assert array("f", encoder.take(1))[::2] == array("f", values)[::2]
+    for wrong, may_lack in ((values, False), ([1.0, float("inf"), 2.0], True), ([float("-inf"), 0.0, 0.0], True)):
+        encoder = buffer_format.ArrayEncoder((3, 1), "float32", may_lack=may_lack)
+        encoder.add(held(wrong, (1, 3, 1)), 1)
+        with pytest.raises(buffer_format.Unusable, match="finite"):
+            encoder.take(1)

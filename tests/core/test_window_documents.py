@@ -73,3 +73,15 @@ def test_the_layout_of_a_packed_table_has_them() -> None:
     document["inputs"][0]["shape"] = [9, 2]
     with pytest.raises(BadData, match="shape cannot be"):
         Layout.from_json(document)
+
+
+def test_windows_with_steps_breaks_and_a_rest() -> None:
+    given = {"order": "ts", "length": 12, "target": "each", "every": 4, "gap": 15, "breaks": "day", "rest": "wrap"}
+    found = wanted({**given, "mean": 3}, "sequence")
+    assert (found.steps, found.step, found.gap, found.breaks, found.rows) == (3, 12, "15", ("day",), 36)
+    assert found.read == ("ts", "day") and found.may_break
+    assert codec.read(Windows, json.loads(json.dumps(codec.encode(found))), "x") == found
+    assert wanted({"order": "ts", "length": 12, "target": "each"}, "sequence").steps == 12
+    plain = wanted({"order": "ts", "length": 12}, "sequence")
+    assert (plain.steps, plain.rows, plain.may_break) == (0, 12, False)
+    assert set(codec.encode(plain)) == {"by", "order", "length", "step", "target"}
