@@ -287,13 +287,13 @@ def hashed(variable: SourceVariable, alias: Alias, seed: Sql) -> Sql:
         )
     if variable.preparation.features and not variable.gathered:
         return shuffled(hash_of_row(variable.columns, alias), seed)
+    if isinstance(variable.preparation, Weight):
+        return _hash_of_array(_weight(variable, alias), seed)
     if variable.is_array:
         (column,) = variable.columns
         return _hash_of_array(column.array(alias(column)), seed)
     if variable.is_pixels:
         return _hash_of_array(sql("ARRAY[{value}]", value=_bytes(variable, alias)), seed)
-    if isinstance(variable.preparation, Weight):
-        return _hash_of_array(_weight(variable, alias), seed)
     parts = [_number(alias(column), column, sql("double precision")) for column in variable.columns]
     return _hash_of_array(sql("ARRAY[{parts}]", parts=joined(", ", parts)), seed)
 
