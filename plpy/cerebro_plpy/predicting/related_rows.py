@@ -57,7 +57,7 @@ def opened(db: Database, table: Relation, layout: Layout, given: str | None) -> 
         raise BadData(f"the layout of '{table.text}' has windows and related tables.")
     run = None
     if not named.keys() >= {step.path for step in plan.steps}:
-        run = own_runs.of_trained(db, table, layout) or own_runs.of_packed(db, table)
+        run = own_runs.of_trained(db, table, layout) or own_runs.of_packed(db, table, layout)
     tables: dict[str, Relation] = {}
     missing = []
     for step in plan.steps:

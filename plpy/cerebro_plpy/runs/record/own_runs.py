@@ -112,8 +112,11 @@ def of_model(db: Database, run: Any, layout: Layout) -> OwnRun | None:
     return OwnRun(run, known.tables_of_rows(), options.related)
 
 
-def of_packed(db: Database, table: Relation) -> OwnRun | None:
-    """The newest run of the current role that packed the rows of a table of its own, and read related tables."""
+def of_packed(db: Database, table: Relation, layout: Layout) -> OwnRun | None:
+    """The newest run of the current role that packed the rows of a table of its own, and read related tables.
+
+    Another table may have had this name: the run has to have read them by the same plan.
+    """
     if not table.is_own:
         return None
     rows = db.rows(
@@ -125,8 +128,8 @@ def of_packed(db: Database, table: Relation) -> OwnRun | None:
         str(table.name),
         MOST_RUNS,
     )
-    found = (of_number(db, row["run"]) for row in rows)
-    return next((one for one in found if one is not None and one.related_for_calls), None)
+    found = (row["run"] for row in rows if RunLog.of_caller(db, row["run"]).known.layout().related == layout.related)
+    return next((own for one in found if (own := of_number(db, one)) is not None and own.related_for_calls), None)
 
 
 # -- packed rows that nobody has named ------------------------------------------------------------------------

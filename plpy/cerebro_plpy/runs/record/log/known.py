@@ -68,9 +68,13 @@ class Known(Part):
 
     def rows(self) -> tuple[list[str], Groups | None]:
         """The checksums of the packed rows of a run of the caller's, segment by segment, and their groups."""
-        text = self._value(sql("SELECT layout::text FROM cerebro.run WHERE {own}", own=OWN))
-        found = Layout.parse(text, f"the layout of run {self.run}")
+        found = self.layout()
         return [partition.sha256 for partition in found.partitions], found.groups
+
+    def layout(self) -> Layout:
+        """The layout of the packed rows of a run of the caller's."""
+        text = self._value(sql("SELECT layout::text FROM cerebro.run WHERE {own}", own=OWN))
+        return Layout.parse(text, f"the layout of run {self.run}")
 
     def tables_of_rows(self) -> dict[str, StoredName]:
         """The tables that the call of a run of the caller's named, by argument, and the packed rows for validation."""
