@@ -4,6 +4,9 @@ To join each example with all its rows would take the product of both.  Here the
 order of time, and each has the sums of all rows up to it.  An example needs the number of rows before its time, which
 is found by sorting its time among theirs: its sums are those of one row, and those of a window are the difference of
 two.  The sums are of whole numbers, so they have the same bits as those over the joined rows.
+
+The rows of one key are a crowd, and a row has one number for its crowd and its rank, so that joins have one condition.
+With a second one, PostgreSQL 17 merges by the key alone, and that is the product again.
 """
 
 from __future__ import annotations
@@ -17,6 +20,9 @@ from .formulas import Sums, Within
 from .latest_arrays import gathered
 
 RANK, MOMENT, FIRST = sql("cerebro_rank"), sql("cerebro_moment"), sql("cerebro_first")
+CROWD, PLACE = sql("cerebro_crowd"), sql("cerebro_place")
+MOST_IN_CROWD = 1 << 33  # rows; so many places has each crowd
+START = sql("{crowd} * {most}::bigint", crowd=CROWD, most=MOST_IN_CROWD)
 
 
 class _OfRanks(Sums):
@@ -91,11 +97,16 @@ def rows(derivation: Derivation, one: ManyRows, examples: Sql) -> Sql:
         made.append(sql("{value} AS {name}", value=value, name=identifier(each.name)))
     keys, time = derivation.plain_keys_of(one.path), derivation.time_name
     parts = [
-        sql("q AS (SELECT * FROM {examples} AS q)", examples=examples),  # as b in deriving.py
+        sql(
+            "q AS (SELECT q.*, pg_catalog.dense_rank() OVER (ORDER BY {keys}) AS {crowd} FROM {examples} AS q)",
+            keys=joined(", ", keys),
+            crowd=CROWD,
+            examples=examples,
+        ),
         sql("c AS ({rows})", rows=_summed_up(derivation, one, sums)),
         sql("p AS ({ranks})", ranks=_ranks(derivation, one, sums)),
     ]
-    joins = [_beside(keys, number) for number in range(1 + len(sums.windows))]
+    joins = [_beside(number) for number in range(1 + len(sums.windows))]
     names = [sql("p.{name}", name=name) for name in [*keys, time]]
     found = sql(
         "SELECT {names}, {made} FROM p{joins}",
@@ -125,8 +136,7 @@ def _raw(one: ManyRows) -> list[tuple[str, str]]:
 
 def _summed_up(derivation: Derivation, one: ManyRows, sums: _OfRanks) -> Sql:
     """The rows of the keys of all examples, each with its rank in the order of time, and the sums up to it."""
-    keys = derivation.plain_keys_of(one.path)
-    listed = joined(", ", keys)
+    keys = [*derivation.plain_keys_of(one.path), CROWD]
     step = derivation.timed(one.path)
     assert step is not None
     moment = derivation.moment(step)
@@ -134,8 +144,8 @@ def _summed_up(derivation: Derivation, one: ManyRows, sums: _OfRanks) -> Sql:
     raw = [derivation.plain_value(RelatedPlace(path, column)) for path, column in _raw(one)]
     read = derivation.joined(
         one.path,
-        sql("(SELECT DISTINCT {keys} FROM q)", keys=listed),
-        keys,
+        sql("(SELECT DISTINCT {keys} FROM q)", keys=joined(", ", keys)),
+        [CROWD],
         [
             sql("{moment} AS {name}", moment=moment, name=MOMENT),
             sql("{steps} AS t", steps=formulas.in_steps(sums.time, moment)),
@@ -147,10 +157,10 @@ def _summed_up(derivation: Derivation, one: ManyRows, sums: _OfRanks) -> Sql:
     )
     firsts = [
         sql(
-            "v{place} IS NOT NULL AND row_number() OVER (PARTITION BY {keys}, v{place} ORDER BY {moment}, h DESC) = 1"
+            "v{place} IS NOT NULL AND row_number() OVER (PARTITION BY {crowd}, v{place} ORDER BY {moment}, h DESC) = 1"
             " AS d{place}",
             place=place,
-            keys=listed,
+            crowd=CROWD,
             moment=MOMENT,
         )
         for place in sorted({derivation.place_of(one, each) for each in one.aggregates if each.kind == DIFFERENT})
@@ -163,27 +173,31 @@ def _summed_up(derivation: Derivation, one: ManyRows, sums: _OfRanks) -> Sql:
     )
     summed = [sql("{made} OVER o AS {name}", made=made, name=identifier(name)) for name, made in sums.columns.items()]
     return sql(
-        "SELECT {kept}, row_number() OVER o AS {rank}, first_value({moment}) OVER o AS {first}{summed}"
-        " FROM ({numbered}) r WINDOW o AS (PARTITION BY {keys} ORDER BY {moment}, h DESC ROWS UNBOUNDED PRECEDING)",
-        kept=joined(", ", [*keys, MOMENT, *(sql("w{place}", place=place) for place in range(len(raw)))]),
+        "SELECT {kept}, row_number() OVER o AS {rank}, {start} + row_number() OVER o AS {place},"
+        " first_value({moment}) OVER o AS {first}{summed}"
+        " FROM ({numbered}) r WINDOW o AS (PARTITION BY {crowd} ORDER BY {moment}, h DESC ROWS UNBOUNDED PRECEDING)",
+        kept=joined(", ", [CROWD, MOMENT, *(sql("w{place}", place=place) for place in range(len(raw)))]),
         rank=RANK,
+        start=START,
+        place=PLACE,
         moment=MOMENT,
         first=FIRST,
         summed=joined("", [sql(", {one}", one=made) for made in summed]),
         numbered=numbered,
-        keys=listed,
+        crowd=CROWD,
     )
 
 
 def _ranks(derivation: Derivation, one: ManyRows, sums: _OfRanks) -> Sql:
-    """Of each example how many rows are before its time, n0, and how many before each of its windows, n1, n2, …"""
+    """Of each example the place of the last row before its time, n0, and before each of its windows, n1, n2, …"""
     keys, time = derivation.plain_keys_of(one.path), derivation.time_name
     now = derivation.now(time)
     starts = [now, *(formulas.before(sums.time, now, within) for within in sums.windows)]
     of_examples = [
         sql(
-            "SELECT {keys}, {start} AS x, 0 AS is_row, {time}, {number} AS cut FROM q",
+            "SELECT {keys}, {crowd}, {start} AS x, 0 AS is_row, {time}, {number} AS cut FROM q",
             keys=joined(", ", keys),
+            crowd=CROWD,
             start=start,
             time=time,
             number=number,
@@ -191,15 +205,17 @@ def _ranks(derivation: Derivation, one: ManyRows, sums: _OfRanks) -> Sql:
         for number, start in enumerate(starts)
     ]
     stream = sql(
-        "{examples} UNION ALL SELECT {keys}, {moment}, 1, NULL, NULL FROM c",
+        "{examples} UNION ALL SELECT {nothing}, {crowd}, {moment}, 1, NULL, NULL FROM c",
         examples=joined(" UNION ALL ", of_examples),
-        keys=joined(", ", keys),
+        nothing=joined(", ", [sql("NULL")] * len(keys)),
+        crowd=CROWD,
         moment=MOMENT,
     )
     ranked = sql(
-        "SELECT s.*, sum(is_row) OVER (PARTITION BY {keys} ORDER BY x, is_row ROWS UNBOUNDED PRECEDING) AS n"
-        " FROM ({stream}) s",
-        keys=joined(", ", keys),
+        "SELECT s.*, {start}"
+        " + sum(is_row) OVER (PARTITION BY {crowd} ORDER BY x, is_row ROWS UNBOUNDED PRECEDING) AS n FROM ({stream}) s",
+        start=START,
+        crowd=CROWD,
         stream=stream,
     )
     counts = [sql("max(n) FILTER (WHERE cut = {number}) AS n{number}", number=number) for number in range(len(starts))]
@@ -212,14 +228,8 @@ def _ranks(derivation: Derivation, one: ManyRows, sums: _OfRanks) -> Sql:
     )
 
 
-def _beside(keys: list[Sql], number: int) -> Sql:
-    same = [sql("c{number}.{name} = p.{name}", number=number, name=name) for name in keys]
-    return sql(
-        " LEFT JOIN c AS c{number} ON {same} AND c{number}.{rank} = p.n{number}",
-        number=number,
-        same=joined(" AND ", same),
-        rank=RANK,
-    )
+def _beside(number: int) -> Sql:
+    return sql(" LEFT JOIN c AS c{number} ON c{number}.{place} = p.n{number}", number=number, place=PLACE)
 
 
 def _latest(derivation: Derivation, one: ManyRows) -> Sql:
@@ -236,18 +246,16 @@ def _latest(derivation: Derivation, one: ManyRows) -> Sql:
 
     age = formulas.between(derivation.time_of(step), sql("c.{moment}", moment=MOMENT), derivation.now(now))
     numbers, codes = derivation.arrays(one, age, value_of)
-    same = [sql("c.{name} = p.{name}", name=name) for name in keys]
     names = [sql("p.{name}", name=name) for name in [*keys, time]]
     read = sql(
         "SELECT {names}, g.n, {numbers} AS v0, {codes} AS v1 FROM p"
         " CROSS JOIN pg_catalog.generate_series(1, {most}) AS g (n)"
-        " JOIN c ON {same} AND c.{rank} = p.n0 - g.n + 1",
+        " JOIN c ON c.{place} = p.n0 - g.n + 1",
         names=joined(", ", names),
         numbers=numbers,
         codes=codes,
         most=one.latest.rows,
-        same=joined(" AND ", same),
-        rank=RANK,
+        place=PLACE,
     )
     return sql(
         "SELECT {names}, {arrays} FROM ({read}) r GROUP BY {names}",

@@ -49,8 +49,9 @@ from .derivation import AGE, Examples
 from .steps import Reached, StepsOrigin
 
 EXAMPLES, FEWEST_EXAMPLES = 3000, 30  # in the sample
-SAMPLED = 2_000_000  # related rows that the examples of a sample have, about
+SAMPLED = 500_000  # related rows that the examples of a sample have, about: to sort a million takes two seconds
 OF_EXAMPLE = 100  # rows of one example in the sample: some have a million
+FEWEST_SAMPLED = 30_000  # rows in the sample, if the examples have so many
 MOST_AGGREGATES = 160  # of all paths together
 CROWD = 300  # rows of an example, on average: with more, rows are ranked
 MOST_READ = 100_000_000  # related rows at the end of a path, each counted once for each example
@@ -134,7 +135,8 @@ def planned(
     for one in reached:
         if one.many:
             each = max(1, read[one.path] // max(1, counted["rows"]))
-            sampled = _sampled(db, bare, some(max(FEWEST_EXAMPLES, min(EXAMPLES, SAMPLED // each))), reached, one)
+            number = max(FEWEST_EXAMPLES, min(EXAMPLES, SAMPLED // each))
+            sampled = _sampled(db, bare, some(number), max(OF_EXAMPLE, FEWEST_SAMPLED // number), reached, one)
             found.append(replace(_rows(one, sampled, bool(origin.as_of)), crowded=one.path in crowded))
     possible = {one.path: len(one.aggregates) for one in found}
     limits = _limits(possible)
@@ -198,7 +200,10 @@ def _without_crowds(db: Database, reached: Sequence[Reached], read: dict[str, in
     return [one for one in reached if not any(one.path == path or one.path.startswith(f"{path}.") for path in left)]
 
 
-def _sampled(db: Database, bare: Related, examples: Examples, reached: Sequence[Reached], end: Reached) -> Sampled:
+def _sampled(
+    db: Database, bare: Related, examples: Examples, most: int, reached: Sequence[Reached], end: Reached
+) -> Sampled:
+    """``most``: so many rows of each of these examples."""
     inner = {step.path for step in bare.inner(end.path)}
     places, refer = [], set[RelatedPlace]()
     for one in reached:
@@ -206,9 +211,7 @@ def _sampled(db: Database, bare: Related, examples: Examples, reached: Sequence[
             places += [(RelatedPlace(one.path, column.name), column) for column in one.read]
             refer |= {RelatedPlace(one.path, name) for name in relations.references(db, one.relation)}
     name = Name(STATE_SCHEMA, f"rows_{token()}")
-    some = deriving.some_rows(
-        bare, examples, steps.opened(reached), end.path, [place for place, _ in places], OF_EXAMPLE
-    )
+    some = deriving.some_rows(bare, examples, steps.opened(reached), end.path, [place for place, _ in places], most)
     db.patiently(
         sql("CREATE UNLOGGED TABLE {name} AS {some} {by}", name=name.sql, some=some,
             by=platform.of(db).distributed_by(None))
