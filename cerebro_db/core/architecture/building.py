@@ -23,12 +23,8 @@ from .related.related_inputs import Inputs, Neighbourhood, Read
 
 Json = dict[str, Any]
 
-STEPS_APART = (
-    "transformer",
-    "lstm",
-    "conv1d",
-    "cnn_lstm",
-)  # kinds whose last tensor has a vector for each step of a target
+# Kinds whose last tensor has a vector for each step of a target.
+STEPS_APART = ("transformer", "lstm", "conv1d", "cnn_lstm")
 NAME = re.compile("[A-Za-z][A-Za-z0-9_]*")  # of a layer, for all engines
 
 # kind -> parameter
