@@ -241,6 +241,31 @@ def test_declared_foreign_keys_are_followed(shop: Lab) -> None:
     assert '"customers.regions": {"unchanging": true}' in left  # what reads it
 
 
+def test_a_table_that_refers_to_itself_and_a_circle(shop: Lab, derived: Derived) -> None:
+    """A path ends at the depth, also where it comes back: a head is of a department, which has a head."""
+    shop("""
+    CREATE TABLE departments (name text PRIMARY KEY, size integer, head integer);
+    CREATE TABLE people (id integer PRIMARY KEY, boss integer REFERENCES people, department text REFERENCES departments,
+      wage integer, leaves boolean);
+    INSERT INTO departments SELECT 'd' || i, i * 10 FROM generate_series(1, 4) i;
+    INSERT INTO people SELECT i, CASE WHEN i > 4 THEN 1 + i % 4 END, 'd' || 1 + i % 4, 100 + i * 7919 % 97, i % 3 = 0
+      FROM generate_series(1, 400) i;
+    UPDATE departments SET head = size / 10;
+    ALTER TABLE departments ADD FOREIGN KEY (head) REFERENCES people;
+    """)
+    packed(shop, "auto", "people", "leaves", as_of=None)
+    many = {step["path"]: step["many"] for step in layout(shop)["related"]["steps"]}
+    own, theirs, head = "people by boss", "departments by department", "departments by department.people by head"
+    assert not any(many[path] for path in (own, theirs, head, f"{own}.{own}"))
+    assert many["people by boss 2"] and many["departments by head"]
+    assert max(path.count(".") for path in many) == 1
+    (row,) = derived("SELECT * FROM people WHERE id = 7")
+    wage = shop.value("SELECT wage FROM people WHERE id = 4")
+    assert (row[f"{own}.wage"], row[f"{theirs}.size"], row[f"{head}.wage"]) == (wage, 40, wage)
+    assert not any("leaves" in name for name in row if name != "leaves")  # the target of other rows
+    shop("ALTER TABLE departments DROP CONSTRAINT departments_head_fkey; DROP TABLE people, departments")
+
+
 def test_without_a_time_everything_related_is_read(shop: Lab) -> None:
     packed(shop, "auto", "customers", "age", as_of=None)
     found = {step["path"]: step["many"] for step in layout(shop)["related"]["steps"]}

@@ -29,8 +29,8 @@ def shop(lab: Lab) -> Lab:
 
 
 def predicted(shop: Lab, query: str, **more: Any) -> list[Any]:
-    named = "".join(f", {name} => %s" for name in more)
     """By customer, and sorted: rows have no order on Greenplum."""
+    named = "".join(f", {name} => %s" for name in more)
     call = f"SELECT key_value, class, probability FROM predict('m', %s, 'customer'{named})"
     return sorted(shop(call, query, *more.values()))
 
@@ -300,6 +300,26 @@ def test_the_chosen_model_is_trained_on_all_rows(shop: Lab) -> None:
     told = shop.told()
     assert any("predictions take it" in line for line in told), told
     assert len(shop(f"SELECT * FROM predict('refitted', '{ROWS}')")) == 40
+
+
+def test_a_run_goes_on_with_the_same_rows(shop: Lab) -> None:
+    """Two epochs at once have the bits of one epoch and a second one later."""
+    call = "SELECT fit('churn', %s, %s, target => 'gone', related => %s, as_of => 'seen', epochs => %s, options => %s)"
+    fixed = json.dumps({"deterministic": True, "seed": 3})
+    shop(call, "at_once", MLP, json.dumps(STEPS), 2, fixed)
+    number = shop.value(call, "begun", MLP, json.dumps(STEPS), 1, fixed)
+    shop("SELECT resume(%s, epochs => 2)", number)
+    found = [sorted(shop("SELECT * FROM predict(%s, %s, 'customer')", table, ROWS)) for table in ("at_once", "begun")]
+    assert found[0] == found[1] and len(found[0]) == 40
+
+
+def test_folds_have_the_related_rows(shop: Lab) -> None:
+    shop(
+        "SELECT fit('churn', 'of_folds', %s, target => 'gone', related => %s, as_of => 'seen', epochs => 1, folds => 2)",
+        MLP,
+        json.dumps(STEPS),
+    )
+    assert len(shop("SELECT * FROM predict('of_folds', %s)", ROWS)) == 40
 
 
 def test_a_function_of_madlib_refuses(shop: Lab) -> None:
