@@ -230,10 +230,24 @@ def test_a_wish_names_a_column_or_a_type() -> None:
     assert wishes(None, COLUMNS, "prepare") == {}
 
 
+def test_a_number_has_the_scale_that_is_wanted() -> None:
+    """For weights that were trained on other rows. Only the fill comes from the rows."""
+    (wish,) = wishes({"zip": {"mean": 0, "deviation": 1}}, COLUMNS, "prepare").values()
+    assert wish == Wish("number", {"transform": "standard", "mean": 0, "deviation": 1})
+    one = became(found("real", [2.0, 4.0, 9.0], nulls=1), wish)
+    assert (one.transform, one.mean, one.deviation, one.fill) == ("standard", 0.0, 1.0, 4.0)
+    assert one.edges[0] == 2 and one.edges[-1] == 9
+    half = became(found("real", [2.0, 4.0]), Wish("number", {"transform": "standard", "mean": 1}))
+    assert (half.mean, half.deviation) == (1.0, 1.0)
+
+
 @pytest.mark.parametrize(
     "document", [[], {"x": "words"}, {"zip": None}, {"zip": {}}, {"zip": {"as": 3}}, {"zip": {"length": "8"}},
                  {"zip": {"as": "category", "length": 8}}, {"zip": {"unknown": "maybe"}}, {"zip": {"values": True}},
-                 {"zip": {"cycles": ["century"]}}, {"zip": {"cycles": "day"}}]
+                 {"zip": {"cycles": ["century"]}}, {"zip": {"cycles": "day"}},
+                 {"zip": {"mean": True}}, {"zip": {"mean": "0"}}, {"zip": {"deviation": 0}}, {"zip": {"deviation": 1e301}},
+                 {"zip": {"as": "log", "mean": 0}}, {"zip": {"transform": "quantile", "deviation": 1}},
+                 {"zip": {"as": "category", "mean": 0}}]
 )  # fmt: skip
 def test_wishes_that_make_no_sense_are_refused(document: Any) -> None:
     with pytest.raises(InvalidArgument) as error:

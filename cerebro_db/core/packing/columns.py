@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..documents import LARGEST_NUMBER
 from ..errors import BadData, InvalidArgument
 from ..records import dataclass, field
 from ..sql_types import BYTES, DATES, INTEGERS, LABELS, OTHER_NUMBERS, REALS, TIME, WITH_ZONE, SqlType
 from . import identifiers, images
 from .buffer_format import LARGEST_BYTES, elements
 from .distributions import FEW_VALUES, Distribution, Transform, chosen, edges, rounded, six_digits
-from .features import CYCLES, TRANSFORMS, CategoryFeature, DateFeature, Feature, NumberFeature, WordsFeature
+from .features import CYCLES, LEAST, TRANSFORMS, CategoryFeature, DateFeature, Feature, NumberFeature, WordsFeature
 from .identifiers import FEWEST_ROWS
 from .preparation import LARGEST_DIVISOR, LEAST_DIVISOR, Pixels
 
@@ -34,7 +35,7 @@ ROWS_PER_CODE = 5  # on average, of whole numbers that are codes by their name
 
 CHOICES = ("number", "category", "date", "words", "pixels", "ignore", *TRANSFORMS)
 ARGUMENTS = {
-    "number": ("transform", "not_finite"),
+    "number": ("transform", "not_finite", "mean", "deviation"),
     "category": ("values", "least", "buckets", "unknown", "means"),
     "date": ("cycles",),
     "words": ("length", "ids"),
@@ -211,6 +212,12 @@ def _wish(key: str, value: Any, argument: str) -> Wish:
         raise InvalidArgument(f"{where} cannot be {choice!r}.", hint=f"Choices: {', '.join(CHOICES)}.")
     if choice in TRANSFORMS:
         choice, given = "number", {"transform": choice, **given}
+    if choice in (None, "number") and given.keys() & {"mean", "deviation"}:
+        choice, given = "number", {"transform": "standard", **given}
+        if given["transform"] != "standard":
+            raise InvalidArgument(
+                f"{where}: {given['transform']!r} takes no mean and no deviation.", hint='Only "standard" does.'
+            )
     if choice is None:  # the arguments tell, if they are those of one choice
         fitting = [one for one, names in ARGUMENTS.items() if given and set(given) <= set(names)]
         choice = fitting[0] if len(fitting) == 1 else None
@@ -245,6 +252,10 @@ def _check_argument(where: str, choice: str, name: str, value: Any) -> None:
         )
     if name == "divide_by" and not _is_divisor(value):
         raise InvalidArgument(f"{where}: divide_by cannot be {value!r}.", hint="255 makes numbers from 0 to 1.")
+    if name == "mean" and not _is_number(value):
+        raise InvalidArgument(f"{where}: mean cannot be {value!r}.", hint="It is a number, for instance 0.")
+    if name == "deviation" and not (_is_number(value) and value >= LEAST):
+        raise InvalidArgument(f"{where}: deviation cannot be {value!r}.", hint="It is a positive number.")
     if name == "cycles" and not (isinstance(value, list) and all(one in CYCLES for one in value)):
         raise InvalidArgument(
             f"{where}: cycles cannot be {value!r}.", hint=f"It must be a list of some of {', '.join(CYCLES)}."
@@ -255,6 +266,10 @@ def _is_shape(value: Any) -> bool:
     if not isinstance(value, list) or not 1 <= len(value) <= MOST_SIZES:
         return False
     return all(type(one) is int and one > 0 for one in value) and 4 * elements(value) <= LARGEST_BYTES
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) <= LARGEST_NUMBER
 
 
 def _is_divisor(value: Any) -> bool:
@@ -373,6 +388,8 @@ def _number(found: Found, wish: Wish) -> NumberFeature:
     if not found.numbers.rows:  # all of them NaN
         raise BadData(f"column '{found.name}' has no finite value.", hint="Leave it out of inputs.")
     one = chosen(found.numbers, wish.arguments.get("transform"))
+    given = {name: float(wish.arguments[name]) for name in ("mean", "deviation") if name in wish.arguments}
+    one = replace(one, **given)  # the scale that weights from elsewhere were trained with
     fill = rounded(found.numbers.quantile(0.5), found.numbers.moments().deviation)
     return NumberFeature(
         family=found.family, type=SqlType(found.type), transform=one.transform, mean=one.mean, deviation=one.deviation,
