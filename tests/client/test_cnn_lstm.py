@@ -24,6 +24,7 @@ from cerebro_db.core.packing.layout import Layout, Variable
 from cerebro_db.core.packing.preparation import Numbers, OneHot
 from cerebro_db.core.packing.windows import Windows
 from cerebro_db.core.sql_types import SqlType
+from tests.nn.chap import in_the_order_of_keras
 
 SCHEMA = "cnn_lstm_tests"
 OF_CHAP = 5_977_217
@@ -83,23 +84,6 @@ def drawn() -> dict[str, np.ndarray]:
         sizes |= {f"bias_ih{end}": (4 * UNITS,), f"bias_hh{end}": (4 * UNITS,)}
     sizes |= {"last.weight": (1, 2 * UNITS), "last.bias": (1,)}
     return {name: random.normal(0, 0.3, size).astype("f4") for name, size in sizes.items()}
-
-
-def in_the_order_of_keras(given: dict[str, np.ndarray]) -> list[np.ndarray]:
-    found = []
-    for block in range(BLOCKS):
-        found += [given[f"conv{block}.weight"].transpose(2, 3, 1, 0)[None], given[f"conv{block}.bias"]]
-    filters = CHANNELS * 2 ** (BLOCKS - 1)
-    of_places = given["fc.weight"].reshape(HIDDEN, filters, -1, 3)  # PyTorch flattens filter after filter
-    found += [of_places.transpose(2, 3, 1, 0).reshape(-1, HIDDEN), given["fc.bias"]]
-    for end in ("", "_reverse"):
-        found += [
-            given[f"weight_ih{end}"].T,
-            given[f"weight_hh{end}"].T,
-            given[f"bias_ih{end}"] + given[f"bias_hh{end}"],
-        ]
-    of_second = given["last.weight"].T
-    return [*found, np.hstack([0 * of_second, of_second]), np.array([0, given["last.bias"][0]], "f4")]
 
 
 def convolved(images: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
