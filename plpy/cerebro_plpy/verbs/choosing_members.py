@@ -293,10 +293,10 @@ def _first(batches: Iterable[Batch], until: float | None = None) -> list[Batch]:
 
 
 def _numbers(variable: Variable, batch: Batch, place: int, payload: bytes) -> list[float]:
-    """Of each row that has a target, the probability of its class, or the error of the number."""
+    """Of each row or step that has a target, the probability of its class, or the error of the number."""
     found = array("f", payload)
-    width = len(found) // batch.rows
     actual = batch.actual[place]
+    width = len(found) // len(actual)
     if variable.target == "real":
         return [one - truth for one, truth in zip(found, actual) if truth is not None]
     if width == 1:  # the probability of the second of two classes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from typing import Any
 
@@ -225,6 +226,26 @@ def test_train_chooses_and_judges_such_models(postures: Lab) -> None:
     losses = dict(postures("SELECT column_name, importance FROM cerebro.importance('trained_postures')"))
     assert losses["x"] > 0
     assert postures.value("SELECT importance FROM cerebro.importance('trained_postures', 'postures', repeats => 1)") > 0
+
+
+def test_an_ensemble_predicts_the_mean_of_each_step(trained: Lab) -> None:
+    """The steps for validation choose its members, unless all join."""
+    trained.told()
+    trained("SELECT cerebro.ensemble('posture_models', 'chosen_together', 3)")
+    assert "posture_models: configuration" in (said := "".join(trained.told())) or "the mean of" in said, said
+    trained("SELECT cerebro.ensemble('posture_models', 'joined_together', 2, all_join => true)")
+    (members,) = re.findall(r"the mean of configurations (\d), (\d)", "".join(trained.told()))
+
+    def probabilities(model: str, configuration: int = 1) -> dict[str, float]:
+        call = "SELECT key_value, probability FROM cerebro.predict(%s, 'postures', 'id', configuration => %s," \
+               " probability_of => 'run')"  # fmt: skip
+        return dict(trained(call, model, configuration))
+
+    together, *alone = (
+        probabilities("joined_together"), *(probabilities("posture_models", int(one)) for one in members)
+    )  # fmt: skip
+    assert len(together) > 200
+    assert together == pytest.approx({key: (alone[0][key] + alone[1][key]) / 2 for key in together}, abs=1e-5)
 
 
 def test_two_classes_of_steps_can_be_one_probability(postures: Lab) -> None:
