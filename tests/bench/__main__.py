@@ -24,6 +24,7 @@ from tests.bench import (
     meter,
     mixed,
     other_work,
+    postures,
     related,
     report,
     results,
@@ -40,7 +41,7 @@ from tests.bench.stage import Contender, Skipped, Stage
 from tests.bench.works import REUSE, WORKS, FrozenWork, GroupedWork, Work
 
 REDUCING = ("rows", "configurations", "epochs", "budget", "rivals")  # the options that make works smaller
-OF_SETS = (*tabular.WORKS, "related")  # they have data sets in place of a work
+OF_SETS = (*tabular.WORKS, "related", "posture")  # they have data sets in place of a work
 BY_NAME = {**{work.name: [work] for works in WORKS.values() for work in works}, **WORKS}
 CONTENDERS_OF = {
     "packing": other_work.PACKING,
@@ -153,6 +154,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(related.table(lines), flush=True)
             found["works"]["related"] = results.rounded({"scores": lines})
             results.write(found, path.with_suffix(".json"))
+        if asked.posture:
+            print("\n## posture: whether persons sit, of samples of an accelerometer\n")
+            lines = postures.compared(
+                served, asked.contenders, rows=asked.rows, epochs=asked.epochs, record=record, say=say
+            )
+            print(postures.table(lines), flush=True)
+            found["works"]["posture"] = results.rounded({"measured": lines})
+            results.write(found, path.with_suffix(".json"))
         if len(growing) > 1:
             print(f"\n## growth\n\n{growth.table(growing)}\n\n{growth.simulation_table(growing)}")
             growth.draw(growing, path.with_suffix(".png"))
@@ -162,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def read(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description="docs/benchmarks.md")
     names = list(dict.fromkeys([*CONTENDERS, *(name for known in CONTENDERS_OF.values() for name in known)]))
-    names += [name for sets in (*tabular.WORKS.values(), related.SETS) for name in sets]
+    names += [name for sets in (*tabular.WORKS.values(), related.SETS, postures.SETS, postures.NAMES) for name in sets]
     works = [*WORKS, *OF_SETS]
     parser.add_argument("--works", type=chosen([*BY_NAME, *OF_SETS]), default=works, help=", ".join(works))
     parser.add_argument("--contenders", type=chosen(names), default=[], help=", ".join(names))
@@ -185,6 +194,7 @@ def read(arguments: Sequence[str] | None) -> argparse.Namespace:
         smaller.update(epochs=asked.epochs)
     asked.tables = [name for name in tabular.WORKS if name in asked.works]
     asked.related = "related" in asked.works
+    asked.posture = "posture" in asked.works
     asked.works = [
         work.but(**smaller, configurations=work.configurations[: asked.configurations])
         for name in asked.works

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.signal import lfilter
+from scipy.signal import lfilter  # type: ignore[import-untyped]
 
 SIT, STAND, WALK = range(3)
 MEDIANS = (480.0, 70.0, 45.0)  # seconds of a bout

@@ -7,24 +7,24 @@ CEREBRO_DEEP_POSTURES names a folder with the public repository ADALabUCSD/DeepP
 from __future__ import annotations
 
 import contextlib
-import csv
 import io
+import itertools
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import numpy as np
 
 from tests.bench import report
 from tests.bench.contenders import CLONE, call, python_with
 from tests.bench.database import Database
+from tests.bench.meter import Meter
 from tests.bench.persons import STEP, Recording, recording
 from tests.bench.rivals import postures
 from tests.bench.stage import Skipped
@@ -38,8 +38,8 @@ PERSONS, DAYS = 40, 3
 WINDOW = 42 * STEP  # rows: seven minutes, as CHAP's
 EPOCHS = 6
 TOLERANCE = 60  # seconds
-SMALL = {"architecture": "cnn_lstm", "blocks": 3, "channels": 8, "hidden": 32, "units": 32, "batch_size": 16}
-CONFIGURATIONS = [{**SMALL, "learning_rate": rate} for rate in (0.004, 0.003, 0.002)]
+SMALL = {"architecture": "cnn_lstm", "blocks": 3, "channels": 8, "hidden": 32, "units": 32, "batch_size": 32}
+CONFIGURATIONS = [{**SMALL, "learning_rate": rate} for rate in (0.005, 0.004, 0.003)]
 SEQUENCE = {"by": "subject", "order": "at", "length": WINDOW, "target": "each", "every": STEP, "gap": "15 seconds",
             "breaks": ["away"], "rest": "wrap"}  # fmt: skip
 SITTING, UPRIGHT = "sitting", "upright"
@@ -51,27 +51,32 @@ LOAD = (sys.executable, "-m", "cerebro_db.client.cli", "accelerometer")
 
 
 def compared(
-    database: Database, names: list[str], chosen: list[str], *, rows: int | None, epochs: int | None, record: TextIO,
+    database: Database, chosen: list[str], *, rows: int | None, epochs: int | None, record: TextIO,
     say: Callable[[str], None],
 ) -> list[Json]:  # fmt: skip
-    """All measurements.  ``names``: of sets; none: all but loading, which takes an hour.  ``rows``: persons."""
+    """All measurements.
+
+    ``chosen``: sets and contenders; none: all sets but loading.  ``rows``: persons, or megabytes of the large file.
+    """
+    contenders = [NAMES[one] for one in chosen if one in NAMES]
+    names = [one for one in chosen if one in SETS] or (["persons"] if contenders else ["persons", "published"])
     lines = []
-    for name in [one for one in SETS if one in names or (not names and one != "loading")]:
+    for name in names:
         found = {
-            "persons": lambda: of_persons(database, [NAMES[one] for one in chosen], rows or PERSONS, epochs or EPOCHS),
+            "persons": lambda: of_persons(
+                database, contenders or list(NAMES.values()), rows or PERSONS, epochs or EPOCHS
+            ),
             "published": lambda: of_published(database),
-            "loading": lambda: of_loading(database, LOADED if rows is None else rows * 10**6),
+            "loading": lambda: of_loading(database, rows * 10**6 if rows else LOADED),
         }[name]()
-        with contextlib.suppress(StopIteration):
-            while True:
-                try:
-                    line = {"set": name, **next(found)}
-                except Skipped as skipped:
-                    say(f"{name}: {skipped}")
-                    break
+        try:
+            for line in found:
+                line = {"set": name, **line}
                 print(json.dumps({"work": "posture", **line}), file=record, flush=True)
                 say(f"{name}: {json.dumps(line)}")
                 lines.append(line)
+        except Skipped as skipped:
+            say(f"{name}: {skipped}")
     return lines
 
 
@@ -100,14 +105,15 @@ MEASURES = ("rise_sensitivity", "rise_value", "sit_sensitivity", "sit_value")
 # -- synthetic persons ---------------------------------------------------------------------------------------------
 
 
-def of_persons(database: Database, chosen: list[str], persons: int, epochs: int) -> Iterator[Json]:
+def of_persons(database: Database, wanted: list[str], persons: int, epochs: int) -> Iterator[Json]:
     """Three fifths of the persons train, a fifth is for validation, and a fifth is held out."""
-    lab, wanted = database.lab, chosen or list(NAMES.values())
+    lab = database.lab
     with own_schema(database):
         found = {f"P{number:02}": recording(number, DAYS) for number in range(persons)}
         load(database, found)
         parts = dict(lab("SELECT subject, fifth FROM persons"))
-        lab("CREATE TABLE true_steps AS SELECT s.subject, min(at) AS at, mode() WITHIN GROUP (ORDER BY posture) AS posture"
+        lab("CREATE TABLE true_steps AS"
+            " SELECT s.subject, min(at) AS at, mode() WITHIN GROUP (ORDER BY posture) AS posture"
             " FROM samples s JOIN persons p USING (subject) WHERE fifth = 1 AND NOT away"
             " GROUP BY s.subject, floor(extract(epoch FROM at) / %s)", STEP)  # fmt: skip
         held = {name: one for name, one in found.items() if parts[name] == 1}
@@ -174,7 +180,7 @@ def networks(database: Database, wanted: list[str], epochs: int) -> Iterator[Jso
     began = time.monotonic()
     lab("SELECT cerebro.fit('training', 'sitters', %s, 'posture', inputs => 'x, y, z', epochs => %s, sequence => %s,"
         " validation_table => 'validation', prepare => '{\"number\": \"standard\"}',"
-        " options => '{\"seed\": 1, \"keep\": \"best\"}')",
+        " options => '{\"seed\": 1, \"keep\": \"best\", \"engine\": \"jax\"}')",
         json.dumps(CONFIGURATIONS[: None if several else 1]), epochs, json.dumps(SEQUENCE))  # fmt: skip
     trained = time.monotonic() - began
     number = lab.value("SELECT max(run) FROM cerebro.runs")
@@ -208,8 +214,8 @@ def into(database: Database, model: str, steps: str, configuration: int) -> None
     """A step is predicted with the time of its last row, and begins some rows before."""
     lab = database.lab
     lab("SELECT cerebro.predict_into(%s, 'held_out', %s, configuration => %s)", model, f"{steps}_raw", configuration)
-    lab(f"CREATE TABLE {steps} AS SELECT subject, at - interval '{STEP - 1} seconds' AS at, predicted_posture AS posture"
-        f" FROM {steps}_raw")  # fmt: skip
+    begins = f"at - interval '{STEP - 1} seconds'"
+    lab(f"CREATE TABLE {steps} AS SELECT subject, {begins} AS at, predicted_posture AS posture FROM {steps}_raw")
 
 
 def predict(database: Database, sits: dict[str, np.ndarray], persons: dict[str, Recording]) -> None:
@@ -217,36 +223,46 @@ def predict(database: Database, sits: dict[str, np.ndarray], persons: dict[str, 
     times = np.datetime64("2024-05-06T00:00:00")
     for name, one in sits.items():
         at = times + persons[name].seconds[persons[name].worn][::STEP].astype("m8[s]")
-        copy(database, "predicted",
-             (f"{name}\t{moment}\t{SITTING if sit else UPRIGHT}\n" for moment, sit in zip(at.astype(str), one)))  # fmt: skip
+        copy(
+            database,
+            "predicted",
+            (f"{name}\t{begin}\t{SITTING if sit else UPRIGHT}\n" for begin, sit in zip(at.astype(str), one)),
+        )
 
 
 def judged(database: Database) -> Json:
     """What the table ``predicted`` says of the persons that are held out."""
     lab = database.lab
-    matched, wrong = lab.value("SELECT count(*) FROM true_steps t JOIN predicted p USING (subject, at)"), lab.value(
-        "SELECT count(*) FROM true_steps t FULL JOIN predicted p USING (subject, at) WHERE t.posture IS DISTINCT FROM p.posture"
-    )
-    found: Json = {"accuracy": 1 - wrong / (matched or 1), "steps": matched}
+    ((steps, right),) = lab("SELECT count(*), avg((t.posture IS NOT DISTINCT FROM p.posture)::int)::float8"
+                            " FROM true_steps t FULL JOIN predicted p USING (subject, at)")  # fmt: skip
+    found: Json = {"accuracy": right, "steps": steps}
     for before, name in ((SITTING, "rise"), (UPRIGHT, "sit")):
         ((sensitivity, value),) = lab(
-            "SELECT sensitivity, predictive_value FROM cerebro.transitions('true_steps', 'predicted', %s, 'subject', 'at',"
-            " 'posture', %s) WHERE subject_value IS NULL AND class_before = %s", TOLERANCE, STEP, before)  # fmt: skip
+            "SELECT sensitivity, predictive_value FROM cerebro.transitions('true_steps', 'predicted', %s, 'subject',"
+            " 'at', 'posture', %s) WHERE subject_value IS NULL AND class_before = %s",
+            TOLERANCE, STEP, before)  # fmt: skip
         found |= {f"{name}_sensitivity": sensitivity, f"{name}_value": value}
-    bouts = {
-        which: lab.value(f"SELECT 60 * sum(hours) / sum(bouts) FROM cerebro.bouts('{which}', 'subject', 'at', 'posture', %s)"
-                         " WHERE day IS NULL AND class = %s", STEP, SITTING)
-        for which in ("true_steps", "predicted")
-    }  # fmt: skip
-    return {**found, "mean_bout": bouts["predicted"], "true_mean_bout": bouts["true_steps"],
-            "bout_error": bouts["predicted"] / bouts["true_steps"] - 1}  # fmt: skip
+    mean_bout = (
+        "SELECT 60 * sum(hours) / sum(bouts) FROM cerebro.bouts(%s, 'subject', 'at', 'posture', %s)"
+        " WHERE day IS NULL AND class = %s"
+    )
+    predicted, true = (lab.value(mean_bout, table, STEP, SITTING) for table in ("predicted", "true_steps"))
+    return {**found, "mean_bout": predicted, "true_mean_bout": true, "bout_error": predicted / true - 1}
 
 
 # -- the published code --------------------------------------------------------------------------------------------
 
 # What CHAP's published code does: the mean of three samples, steps of 10 seconds, windows of 7 minutes, and the last
 # 7 minutes for the steps that are left. Numbers stay as they are.
-AS_PUBLISHED = {"by": "subject", "order": "at", "length": 4200, "target": "each", "every": 100, "mean": 3, "rest": "wrap"}
+AS_PUBLISHED = {
+    "by": "subject",
+    "order": "at",
+    "length": 4200,
+    "target": "each",
+    "every": 100,
+    "mean": 3,
+    "rest": "wrap",
+}
 AS_IT_IS = {"number": {"mean": 0, "deviation": 1}}
 
 
@@ -265,9 +281,10 @@ def of_published(database: Database) -> Iterator[Json]:
         pack(database, "example", "example_packed")
         found = packed_windows(database, "example_packed")
         yield {"contender": "windows", "windows": len(found), "largest": float(np.abs(windows).max()),
-               "error": float(np.abs(windows - found).max())}  # fmt: skip
+               "error": float(np.abs(in_one_order(windows) - in_one_order(found)).max())}  # fmt: skip
+        line, windows = timed(database, repository, folder, example)
+        yield line
         yield network(database, repository, folder, windows)
-        yield from timed(database, repository, folder, example)
 
 
 def prepared_as_published(repository: Path, folder: Path, source: str, name: str) -> np.ndarray:
@@ -291,14 +308,18 @@ def loaded(database: Database, file: Path, table: str) -> None:
 
 
 def pack(database: Database, table: str, output: str) -> None:
-    database.lab("SELECT cerebro.pack(%s, %s, 'sits', inputs => 'x, y, z', validation => 0, prepare => %s, sequence => %s)",
-                 table, output, json.dumps(AS_IT_IS), json.dumps(AS_PUBLISHED))  # fmt: skip
+    database.lab("SELECT cerebro.pack(%s, %s, 'sits', inputs => 'x, y, z', validation => 0, prepare => %s,"
+                 " sequence => %s)", table, output, json.dumps(AS_IT_IS), json.dumps(AS_PUBLISHED))  # fmt: skip
 
 
 def packed_windows(database: Database, table: str) -> np.ndarray:
-    """In the order of time: packing does not keep it."""
     buffers = database.lab(f"SELECT numbers FROM {table} ORDER BY buffer_id")
     return np.frombuffer(b"".join(bytes(one) for (one,) in buffers), "<f4").reshape(-1, 4200, 3)
+
+
+def in_one_order(windows: np.ndarray) -> np.ndarray:
+    """By their first numbers: packing does not keep the order of time."""
+    return windows[np.lexsort(np.round(windows[:, :3].reshape(len(windows), -1), 4).T)]
 
 
 def network(database: Database, repository: Path, folder: Path, windows: np.ndarray) -> Json:
@@ -320,35 +341,41 @@ def network(database: Database, repository: Path, folder: Path, windows: np.ndar
         client.add_architecture("chap_of_bench", architecture, folder / "w.safetensors", by="order")
     lab("SELECT cerebro.fit('example_packed', 'chap', '[{\"architecture\": \"chap_of_bench\", \"optimizer\": \"SGD\","
         " \"learning_rate\": 1e-12}]', epochs => 1)")  # fmt: skip
-    predicted = np.array(lab("SELECT probability FROM cerebro.predict('chap', 'SELECT * FROM example ORDER BY at',"
+    predicted = np.array(lab("SELECT probability FROM cerebro.predict('chap', 'long',"
                              " probability_of => 'true') ORDER BY key_value"))[:, 0]  # fmt: skip
-    both = np.load(folder / "probabilities.npy")
-    probabilities = np.concatenate([both[0], both[1, -(len(predicted) - 42) :]])
+    found = np.load(folder / "probabilities.npy")
+    probabilities = np.concatenate([*found[:-1], found[-1, -(len(predicted) - found[:-1].size) :]])
     return {"contender": "network", "weights": sum(one.size for one in weights), "steps": len(predicted),
             "smallest": float(probabilities.min()), "largest": float(probabilities.max()),
             "error": float(np.abs(predicted - probabilities).max())}  # fmt: skip
 
 
-def timed(database: Database, repository: Path, folder: Path, example: Path) -> Iterator[Json]:
-    """Files to windows: the example's samples again and again."""
-    lines = example.read_bytes().splitlines(keepends=True)
+def timed(database: Database, repository: Path, folder: Path, example: Path) -> tuple[Json, np.ndarray]:
+    """Files to windows: random samples with the header of the example.  Also returns the published windows."""
     (folder / "long").mkdir()
-    with open(folder / "long/long.csv", "wb") as file:
-        file.writelines(lines[:11])
-        for _ in range(HOURS * 6):
-            file.writelines(lines[11:])
-    began = time.monotonic()
-    wanted = prepared_as_published(repository, folder, "long", "long")
-    published = time.monotonic() - began
-    began = time.monotonic()
-    loaded(database, folder / "long/long.csv", "long")
-    read = time.monotonic() - began
-    pack(database, "long", "long_packed")
-    packing = time.monotonic() - began - read
+    with open(example) as given, open(folder / "long/long.csv", "w") as file:
+        file.writelines(itertools.islice(given, 11))
+        chance = np.random.default_rng(1)
+        file.writelines(f"{x:.3f},{y:.3f},{z:.3f}\n" for x, y, z in chance.normal([0, 1, 0], 0.4, (HOURS * 108_000, 3)))
+    found: Json = {}
+
+    @contextlib.contextmanager
+    def measured(name: str) -> Iterator[None]:
+        with Meter(database.server) as meter:
+            yield
+        found.update({f"{name}, seconds": meter.taken.wall / HOURS, f"{name}, CPU seconds": meter.taken.cpu / HOURS})
+
+    with measured("published script"):
+        wanted = prepared_as_published(repository, folder, "long", "long")
+    with measured("cerebro accelerometer"):
+        loaded(database, folder / "long/long.csv", "long")
+    with measured("cerebro.pack"):
+        pack(database, "long", "long_packed")
     windows = packed_windows(database, "long_packed")
-    assert len(windows) == -(-len(wanted) // 42)
-    yield {"contender": "seconds for an hour", "published script": published / HOURS, "cerebro accelerometer": read / HOURS,
-           "cerebro.pack": packing / HOURS, "times as fast": published / (read + packing)}  # fmt: skip
+    parts = np.stack([wanted[start : start + 42] for start in range(0, len(wanted) - 41, 42)] + [wanted[-42:]])
+    steps = parts.reshape(-1, 4200, 3)
+    error = float(np.abs(in_one_order(steps) - in_one_order(windows)).max())
+    return {"contender": "an hour of random samples", **found, "error": error}, steps
 
 
 # -- a large file --------------------------------------------------------------------------------------------------
@@ -376,8 +403,9 @@ def write_large(path: Path, size: int) -> None:
     seconds = [f":{place // 100:02}.{place % 100:02}0,{one}\n" for place, one in enumerate(samples)]
     at = np.datetime64("2024-05-06T00:00")
     with open(path, "w") as file:
-        file.write("------------ Data File Created By ActiGraph GT3X+ ActiLife v6.13.4 Firmware v2.5.0 date format M/d/yyyy"
-                   " at 100 Hz  Filter Normal -----------\nSerial Number: MOS2\nStart Time 00:00:00\nStart Date 5/6/2024\n"
+        file.write("------------ Data File Created By ActiGraph GT3X+ ActiLife v6.13.4 Firmware v2.5.0"
+                   " date format M/d/yyyy at 100 Hz  Filter Normal -----------\nSerial Number: MOS2\n"
+                   "Start Time 00:00:00\nStart Date 5/6/2024\n"
                    "Epoch Period (hh:mm:ss) 00:00:00\n--------------------------------------------------\n"
                    "Timestamp,Accelerometer X,Accelerometer Y,Accelerometer Z\n")  # fmt: skip
         while file.tell() < size:

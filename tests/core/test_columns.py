@@ -245,7 +245,8 @@ def test_a_number_has_the_scale_that_is_wanted() -> None:
     "document", [[], {"x": "words"}, {"zip": None}, {"zip": {}}, {"zip": {"as": 3}}, {"zip": {"length": "8"}},
                  {"zip": {"as": "category", "length": 8}}, {"zip": {"unknown": "maybe"}}, {"zip": {"values": True}},
                  {"zip": {"cycles": ["century"]}}, {"zip": {"cycles": "day"}},
-                 {"zip": {"mean": True}}, {"zip": {"mean": "0"}}, {"zip": {"deviation": 0}}, {"zip": {"deviation": 1e301}},
+                 {"zip": {"mean": True}}, {"zip": {"mean": "0"}}, {"zip": {"deviation": 0}},
+                 {"zip": {"deviation": 1e301}},
                  {"zip": {"as": "log", "mean": 0}}, {"zip": {"transform": "quantile", "deviation": 1}},
                  {"zip": {"as": "category", "mean": 0}}]
 )  # fmt: skip

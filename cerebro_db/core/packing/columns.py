@@ -388,8 +388,9 @@ def _number(found: Found, wish: Wish) -> NumberFeature:
     if not found.numbers.rows:  # all of them NaN
         raise BadData(f"column '{found.name}' has no finite value.", hint="Leave it out of inputs.")
     one = chosen(found.numbers, wish.arguments.get("transform"))
-    given = {name: float(wish.arguments[name]) for name in ("mean", "deviation") if name in wish.arguments}
-    one = replace(one, **given)  # the scale that weights from elsewhere were trained with
+    # What is given is the scale that weights from elsewhere were trained with.
+    mean, deviation = (float(wish.arguments.get(name, getattr(one, name))) for name in ("mean", "deviation"))
+    one = replace(one, mean=mean, deviation=deviation)
     fill = rounded(found.numbers.quantile(0.5), found.numbers.moments().deviation)
     return NumberFeature(
         family=found.family, type=SqlType(found.type), transform=one.transform, mean=one.mean, deviation=one.deviation,

@@ -25,7 +25,7 @@ def main(folder: Path, repository: Path) -> None:
     network = CNNBiLSTMModel(amp_factor=2, bi_lstm_win_size=STEPS, num_classes=2).eval()
     with torch.no_grad():
         for name, one in network.named_parameters():  # as drawn, all windows would have nearly the same probabilities
-            one.mul_(3 if name.startswith("fc_bilstm") else 1.5)
+            one.mul_(3 if name.startswith("fc_bilstm") else 2)
         images = torch.from_numpy(np.load(folder / "windows.npy")).float().view(-1, 1, EVERY, 3)
         probabilities = torch.sigmoid(network(images)).numpy()
     weights = {}
