@@ -35,8 +35,10 @@ def test_every_step_of_a_recording_is_predicted(shown: dict[str, Rows], lab: Lab
 
 
 def test_steps_are_classified(shown: dict[str, Rows], lab: Lab) -> None:
-    right = lab.value("SELECT avg((s.posture = t.posture)::int) FROM steps s JOIN testing t USING (subject, at)")
-    usual = lab.value("SELECT avg((posture = 'sitting')::int) FROM testing")
+    right = lab.value(
+        "SELECT avg((s.posture = t.posture)::int)::float8 FROM steps s JOIN testing t USING (subject, at)"
+    )
+    usual = lab.value("SELECT avg((posture = 'sitting')::int)::float8 FROM testing")
     assert right > 0.9 > usual + 0.05
 
 
