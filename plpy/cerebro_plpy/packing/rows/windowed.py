@@ -239,7 +239,13 @@ def of(
     )
     if of_steps:
         whole = [sql("q.{name}", name=identifier(name)) for name in of_windows]
-        query = sql("SELECT {columns} FROM ({query}) q", columns=joined(", ", [*whole, *of_steps]), query=query)
+        # A query with WITH keeps its arrays as columns. As parts of the subqueries that read them, which weights do,
+        # Greenplum would compute them before there is a row, and crash.
+        query = sql(
+            "WITH nothing AS (SELECT) SELECT {columns} FROM ({query}) q",
+            columns=joined(", ", [*whole, *of_steps]),
+            query=query,
+        )
     return replace(source, oid=0, condition=None, query=query, row_hash=HASH if subjects else None)
 
 
@@ -316,13 +322,16 @@ def _with_rest(windows: Windows) -> Sql:
     start = begun
     if windows.rest == "wrap":
         start = sql("GREATEST(0, (r.size + {every} - 1) / {every} * {every} - {length})", every=every, length=length)
+    # Of a row's windows the first one has the row at its own place.  A UNION of them is more than Greenplum can plan.
     return sql(
-        "(SELECT r.m / {length} AS place, r.m % {length} AS at, true AS own WHERE r.m < {begun}"
-        " UNION ALL SELECT r.size / {length}, r.m - {start}, r.m >= {begun}"
-        " WHERE r.size % {length} > 0 AND r.m >= {start}"
-        " UNION ALL SELECT r.size / {length}, g.at, false"
-        " FROM generate_series(r.size - {start}, {length} - 1) AS g (at)"
-        " WHERE r.size % {length} > 0 AND r.m = r.size - 1) AS w",
+        "generate_series(1::bigint, CASE WHEN r.m < {begun} THEN 1 ELSE 0 END"
+        " + CASE WHEN r.size % {length} = 0 OR r.m < {start} THEN 0"
+        " WHEN r.m = r.size - 1 THEN {start} + {length} - r.m ELSE 1 END) AS g (i)"
+        " CROSS JOIN LATERAL (SELECT"
+        " CASE WHEN r.m < {begun} AND g.i = 1 THEN r.m / {length} ELSE r.size / {length} END AS place,"
+        " CASE WHEN r.m >= {begun} THEN r.m - {start} + g.i - 1"
+        " WHEN g.i = 1 THEN r.m % {length} ELSE r.m - {start} END AS at,"
+        " g.i = 1 AS own) AS w",
         length=length,
         begun=begun,
         start=start,
