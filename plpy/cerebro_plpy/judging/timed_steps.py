@@ -54,7 +54,8 @@ class TimedSteps:
         row, with what is wrong.
         """
         return sql(
-            "{steps} AS MATERIALIZED ("
+            # Greenplum computes them for each table that reads them. Kept by MATERIALIZED, some would wait for ever.
+            "{steps} AS ("
             "SELECT q.b, q.c, q.day, q.e, row_number() OVER w AS n, q.e - lag(q.e) OVER w AS d,"
             " lag(q.c) OVER w AS c_before, lag(q.day) OVER w AS day_before"
             ' FROM (SELECT {by} COLLATE "C" AS b, s.{label}::text COLLATE "C" AS c, s.{time}::date AS day,'
