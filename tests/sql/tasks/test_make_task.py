@@ -66,7 +66,7 @@ LAST = "(SELECT max(ordered) FROM orders)"
         ("churn", "count(*) = 0", lambda rows: not rows, "boolean"),
         ("spent", "sum(amount)", lambda rows: sum(row[1] for row in rows), "numeric"),
         ("best", "max(orders.amount)", lambda rows: max((row[1] for row in rows), default=None), "numeric"),
-        ("following", "(array_agg(product ORDER BY ordered, amount))[1]",
+        ("next_product", "(array_agg(product ORDER BY ordered, amount))[1]",
          lambda rows: rows[0][2] if rows else None, "text"),
         ("usual", "mode() WITHIN GROUP (ORDER BY product) -- the usual one",
          lambda rows: max(sorted({row[2] for row in rows}), key=[row[2] for row in rows].count) if rows else None,
@@ -110,7 +110,8 @@ def test_the_table_has_a_key_and_refers_to_the_entities(shop: Lab) -> None:
     shop("DELETE FROM customers WHERE id = 40")
     gone = shop.value("SELECT count(*) FROM keyed WHERE id = 40")
     shop("ROLLBACK")
-    assert with_orders > 0 and gone == 0
+    # Greenplum declares foreign keys, and does not enforce them.
+    assert with_orders > 0 and gone == (with_orders if shop.greenplum else 0)
 
 
 def test_the_call_that_is_said_divides_the_rows_as_meant(shop: Lab) -> None:
@@ -463,6 +464,7 @@ def test_a_cancel_ends_it_within_a_second(shop: Lab) -> None:
     assert thread.is_alive()
     session.cancel()
     thread.join(10)
-    assert ended and time.monotonic() - begun < 1.5
+    # While Greenplum's segments work, its coordinator looks for a cancel every two seconds.
+    assert ended and time.monotonic() - begun < (3.5 if shop.greenplum else 1.5)
     session.close()
     assert "endless" not in shop.tables()
