@@ -31,9 +31,18 @@ from tests.bench.stage import Skipped
 from tests.sql.lab import Json
 
 NETWORK, VOTE, MEAN = "cnn_lstm", "cnn_lstm, a vote of three", "cnn_lstm, the mean of three"
+NETWORK_SMOOTHED = "cnn_lstm, smoothed over a minute"
 RULE, WINDOWS, SMOOTHED = "cut-point of a minute", "trees, window by window", "trees, smoothed over a minute"
 SETS = ("persons", "published", "loading")
-NAMES = {"network": NETWORK, "vote": VOTE, "mean": MEAN, "cut-point": RULE, "windows": WINDOWS, "smoothed": SMOOTHED}
+NAMES = {
+    "network": NETWORK,
+    "network-smoothed": NETWORK_SMOOTHED,
+    "vote": VOTE,
+    "mean": MEAN,
+    "cut-point": RULE,
+    "windows": WINDOWS,
+    "smoothed": SMOOTHED,
+}
 PERSONS, DAYS = 40, 3
 WINDOW = 42 * STEP  # rows: seven minutes, as CHAP's
 EPOCHS = 6
@@ -197,6 +206,14 @@ def networks(database: Database, wanted: list[str], epochs: int) -> Iterator[Jso
             lab("INSERT INTO predicted SELECT * FROM steps_1")
             yield {"contender": NETWORK, **judged(database), "seconds": trained + seconds, "before_training": packing,
                    "predicting_seconds": seconds}  # fmt: skip
+    if NETWORK_SMOOTHED in wanted:
+        lab("TRUNCATE predicted")
+        sits = f"CASE predicted_posture WHEN '{SITTING}' THEN probability ELSE 1 - probability END"
+        lab(f"INSERT INTO predicted SELECT subject, at - interval '{STEP - 1} seconds', CASE WHEN avg({sits}) OVER"
+            " (PARTITION BY subject ORDER BY at RANGE BETWEEN interval '30 seconds' PRECEDING"
+            f" AND interval '30 seconds' FOLLOWING) > 0.5 THEN '{SITTING}' ELSE '{UPRIGHT}' END"
+            " FROM steps_1_raw")  # fmt: skip
+        yield {"contender": NETWORK_SMOOTHED, **judged(database), "seconds": trained}
     if VOTE in wanted:
         lab("TRUNCATE predicted")
         lab("INSERT INTO predicted SELECT subject, at, mode() WITHIN GROUP (ORDER BY posture)"
