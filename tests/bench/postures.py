@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TextIO
 
@@ -120,7 +121,7 @@ def of_persons(database: Database, wanted: list[str], persons: int, epochs: int)
     with own_schema(database):
         found = {f"P{number:02}": recording(number, DAYS) for number in range(persons)}
         load(database, found)
-        parts = dict(lab("SELECT subject, fifth FROM persons"))
+        parts: dict[str, int] = dict(lab("SELECT subject, fifth FROM persons"))
         lab("CREATE TABLE true_steps AS"
             " SELECT s.subject, min(at) AS at, mode() WITHIN GROUP (ORDER BY posture) AS posture"
             " FROM samples s JOIN persons p USING (subject) WHERE fifth = 1 AND NOT away"
@@ -358,7 +359,7 @@ def network(database: Database, repository: Path, folder: Path, windows: np.ndar
         client.add_architecture("chap_of_bench", architecture, folder / "w.safetensors", by="order")
     lab("SELECT cerebro.fit('example_packed', 'chap', '[{\"architecture\": \"chap_of_bench\", \"optimizer\": \"SGD\","
         " \"learning_rate\": 1e-12}]', epochs => 1)")  # fmt: skip
-    predicted = np.array(lab("SELECT probability FROM cerebro.predict('chap', 'long',"
+    predicted: np.ndarray = np.array(lab("SELECT probability FROM cerebro.predict('chap', 'long',"
                              " probability_of => 'true') ORDER BY key_value"))[:, 0]  # fmt: skip
     found = np.load(folder / "probabilities.npy")
     probabilities = np.concatenate([*found[:-1], found[-1, -(len(predicted) - found[:-1].size) :]])
@@ -418,7 +419,7 @@ def write_large(path: Path, size: int) -> None:
     chance = np.random.default_rng(1)
     samples = [f"{x:.3f},{y:.3f},{z:.3f}" for x, y, z in chance.normal([0, 1, 0], 0.3, (6000, 3))]
     seconds = [f":{place // 100:02}.{place % 100:02}0,{one}\n" for place, one in enumerate(samples)]
-    at = np.datetime64("2024-05-06T00:00")
+    at = datetime(2024, 5, 6)
     with open(path, "w") as file:
         file.write("------------ Data File Created By ActiGraph GT3X+ ActiLife v6.13.4 Firmware v2.5.0"
                    " date format M/d/yyyy at 100 Hz  Filter Normal -----------\nSerial Number: MOS2\n"
@@ -426,7 +427,6 @@ def write_large(path: Path, size: int) -> None:
                    "Epoch Period (hh:mm:ss) 00:00:00\n--------------------------------------------------\n"
                    "Timestamp,Accelerometer X,Accelerometer Y,Accelerometer Z\n")  # fmt: skip
         while file.tell() < size:
-            moment = at.item()
-            start = f"{moment.month}/{moment.day}/{moment.year} {moment:%H:%M}"
+            start = f"{at.month}/{at.day}/{at.year} {at:%H:%M}"
             file.write("".join([start + one for one in seconds]))
-            at += np.timedelta64(1, "m")
+            at += timedelta(minutes=1)

@@ -315,7 +315,8 @@ def test_a_run_goes_on_with_the_same_rows(shop: Lab) -> None:
 
 def test_folds_have_the_related_rows(shop: Lab) -> None:
     shop(
-        "SELECT fit('churn', 'of_folds', %s, target => 'gone', related => %s, as_of => 'seen', epochs => 1, folds => 2)",
+        "SELECT fit('churn', 'of_folds', %s, target => 'gone', related => %s, as_of => 'seen', epochs => 1,"
+        " folds => 2)",
         MLP,
         json.dumps(STEPS),
     )
