@@ -39,4 +39,6 @@ BEGIN
 END
 $$;
 
+ALTER TABLE cerebro.evaluation ADD COLUMN sampled bigint CHECK (sampled BETWEEN 1 AND 1e12::bigint);
+
 @api@

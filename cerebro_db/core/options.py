@@ -369,6 +369,21 @@ _TABLE = (
         choices=(HOPPING, GRADIENTS),
     ),
     Option(
+        name="visit_rows",
+        type=int,
+        what="""The most rows of its segment that a visit takes. The model's next visit to the segment takes the rows
+        that follow, and after the last row the first ones again; from segments with fewer rows it takes fewer. An epoch
+        is still one visit to each segment. So all that counts epochs (epochs, min_epochs, evaluate_every, patience and
+        so on) counts these short ones: models are compared after the same rows, before they have seen all. They are
+        evaluated on a sample of the rows for validation: the share of them that an epoch has of the training rows,
+        but at least 10,000 rows, and twice as many after 9, 81 and 729 epochs. The column sampled of cerebro.evaluation
+        has the number of rows of each part.""",
+        when="""If an epoch takes so long that bad configurations should be stopped before it ends. cerebro.train takes
+        it by itself where few epochs fit into its budget. Outputs of frozen layers are then not kept (see reuse).""",
+        unset="a visit takes all rows of its segment, and models are evaluated on all rows for validation",
+        bounds=(1, 2**31 - 1),
+    ),
+    Option(
         name="groups_start",
         type=str,
         what="""The weights that models of groups start with. random: all models of a configuration start with the same
@@ -433,6 +448,12 @@ def check(given: object) -> dict[str, Any]:
             "options 'deterministic' and 'fuse' exclude each other.",
             hint="The results of models that train together equal those of single models within rounding, not bit for"
             " bit.",
+        )
+    if given.get("visit_rows") is not None and given.get("parallel") == GRADIENTS:
+        raise InvalidArgument(
+            "options 'visit_rows' and 'parallel' exclude each other: with gradients, all segments train one model, so"
+            " no other could be compared with it meanwhile.",
+            hint="Leave one of them out. The fit parameter steps_per_epoch makes epochs shorter with gradients, too.",
         )
     return given
 

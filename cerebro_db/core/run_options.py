@@ -93,6 +93,7 @@ class RunOptions:
     # These epochs, besides those that the run evaluates regularly.
     evaluate_after: tuple[Hop, ...] = codec.omitted(())
     parallel: str = default("parallel")  # how a model trains on the rows of several segments
+    visit_rows: Optional[int] = default("visit_rows")  # of its segment that a visit takes; None: all
     averaging: bool = False  # in every epoch a replica of a model trains on each segment; their states are averaged
     follows: tuple[Step, ...] = codec.omitted(())  # what is done with the model tables
     named: Mapping[str, StoredName] = field(default_factory=dict)  # the tables with rows that its call named

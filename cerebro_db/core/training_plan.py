@@ -30,6 +30,7 @@ METRICS_OF_CLASSES = {
 }  # fmt: skip
 METRICS_OF_NUMBERS = {"r2", "r2_score"}
 
+INDEPENDENT = named_methods.INDEPENDENT  # methods that stop no model
 METHOD = "paced"  # it decides by the measured speed how many configurations begin
 CONFIGURATIONS = 24  # more of them hardly find better models
 EPOCHS = 81
@@ -42,6 +43,11 @@ EPOCHS_WITH_FOLDS = 27  # nothing is stopped early
 LEAST_WITH_FOLDS = 4  # configurations: their epochs become fewer first
 VISIT_ROWS = 4000  # a visit of fewer rows costs more for its state than for its training: such rows are read repeatedly
 MOST_PASSES = 4
+# Epochs of all models together that a budget should have time for: 12 for each of 24 configurations, and more than
+# three times as many, because a machine may be slower than is guessed. Where it has time for half of them at most,
+# visits take portions of the rows, so that models are compared before they have seen all.
+EPOCHS_TO_COMPARE = 1000
+LEAST_VISIT_ROWS = 20_000  # a visit of fewer takes little more time than its state
 VISIT_SECONDS = 0.05  # what a visit takes besides training
 ROW_SECONDS = 1e-5  # of training; and so much more for each element of the inputs
 ELEMENT_SECONDS = 2e-7
@@ -80,6 +86,8 @@ class Wishes:
     epochs: int | None = None
     configurations: int | None = None
     objective: str | None = None
+    visit_rows: int | None = None
+    short: bool = True  # whether the plan may make epochs shorter than a pass over the rows
 
 
 @dataclass(frozen=True)
@@ -94,6 +102,8 @@ class TrainingPlan:
     epoch_seconds: float  # a guess
     folds: int = 0
     groups: int = 0
+    visit_rows: int | None = None  # None: a visit takes all rows of its segment
+    portions: int = 1  # of the rows of a segment; a visit takes one
 
     def told(self, seconds: float | None) -> list[str]:
         """The plan in sentences."""
@@ -112,6 +122,8 @@ class TrainingPlan:
             stops = f" on all rows and in each of {counted(self.groups, 'group')}{stops}"
         best = "configuration is best, by its mean over the folds" if self.folds else "model and epoch are best"
         again = f" of {self.passes} passes over the rows" if self.passes > 1 else ""
+        if self.portions > 1:
+            again = f" of {self.visit_rows:,} rows of each segment"
         return [
             f"loss {_shown(self.space['loss'])}; {self.objective} says which {best}",
             f"at most {counted(self.configurations, 'configuration')} of {kinds}; each trains at most"
@@ -130,7 +142,12 @@ def planned(
     amounts = _amounts_with_folds if layout.folds else _most if paced else _amounts
     # The models of all groups together train on as many rows as that on all rows.
     times = (layout.folds + 1) * (2 if layout.groups is not None else 1)
-    configurations, epochs = amounts(wishes, seconds, epoch_seconds * times)
+    visit_rows = wishes.visit_rows
+    if visit_rows is None and wishes.short and not layout.folds and layout.groups is None:
+        visit_rows = _visit_rows(wishes, rows, segments, seconds, epoch_seconds)
+    portions = _portions(visit_rows, rows, segments)
+    epoch_seconds /= portions
+    configurations, epochs = amounts(wishes, seconds, epoch_seconds * times, portions)
     if layout.groups is not None:
         models = (layout.folds + 1) * (len(layout.groups.labels) + 1)
         configurations = min(configurations, wishes.configurations or max(1, MOST_MODELS // models))
@@ -156,7 +173,23 @@ def planned(
         epoch_seconds=epoch_seconds,
         folds=layout.folds,
         groups=0 if layout.groups is None else len(layout.groups.labels),
+        visit_rows=visit_rows,
+        portions=portions,
     )
+
+
+def _visit_rows(wishes: Wishes, rows: int, segments: int, seconds: float | None, epoch_seconds: float) -> int | None:
+    """How many rows a visit takes where an epoch over all rows is long against the budget; None: all."""
+    stops = wishes.method is None or named_methods.checked(wishes.method, proposes=True)["name"] not in INDEPENDENT
+    if seconds is None or wishes.epochs is not None or not stops:
+        return None
+    whole = math.ceil(rows / segments)
+    wanted = max(LEAST_VISIT_ROWS, math.ceil(whole * seconds / EPOCHS_TO_COMPARE / epoch_seconds))
+    return wanted if 2 * wanted <= whole else None
+
+
+def _portions(visit_rows: int | None, rows: int, segments: int) -> int:
+    return 1 if visit_rows is None else math.ceil(math.ceil(rows / segments) / visit_rows)
 
 
 def _of_steps(rows: int, architectures: Mapping[Any, Source]) -> Json:
@@ -190,13 +223,13 @@ def _epoch_seconds(layout: Layout, rows: int, segments: int) -> float:
     return VISIT_SECONDS + rows * (ROW_SECONDS + ELEMENT_SECONDS * elements) / segments
 
 
-def _most(wishes: Wishes, seconds: float | None, epoch_seconds: float) -> tuple[int, int]:
+def _most(wishes: Wishes, seconds: float | None, epoch_seconds: float, portions: int) -> tuple[int, int]:
     """The most configurations, and epochs of each: the method decides how many there are."""
     epochs = EPOCHS if seconds is None else EPOCHS_IN_BUDGET
-    return wishes.configurations or CONFIGURATIONS, wishes.epochs or epochs
+    return wishes.configurations or CONFIGURATIONS, wishes.epochs or epochs * portions
 
 
-def _amounts(wishes: Wishes, seconds: float | None, epoch_seconds: float) -> tuple[int, int]:
+def _amounts(wishes: Wishes, seconds: float | None, epoch_seconds: float, portions: int) -> tuple[int, int]:
     """How many configurations, and epochs of each."""
     affordable = math.inf if seconds is None else max(1.0, seconds / epoch_seconds)  # epochs of all models together
     configurations = wishes.configurations
@@ -204,30 +237,32 @@ def _amounts(wishes: Wishes, seconds: float | None, epoch_seconds: float) -> tup
         configurations = int(max(1, min(CONFIGURATIONS, affordable / MEAN_EPOCHS)))
     epochs = wishes.epochs
     if epochs is None:
-        epochs = int(max(1, min(EPOCHS, affordable)))
+        epochs = int(max(1, min(EPOCHS * portions, affordable)))
     return configurations, epochs
 
 
-def _amounts_with_folds(wishes: Wishes, seconds: float | None, epoch_seconds: float) -> tuple[int, int]:
+def _amounts_with_folds(wishes: Wishes, seconds: float | None, epoch_seconds: float, portions: int) -> tuple[int, int]:
     """The same, if each configuration trains all its epochs.  ``epoch_seconds``: of all models of a configuration."""
     affordable = math.inf if seconds is None else max(1.0, seconds / epoch_seconds)
     configurations, epochs = wishes.configurations, wishes.epochs
     if configurations is None:
-        each = EPOCHS_WITH_FOLDS if epochs is None else epochs
+        each = EPOCHS_WITH_FOLDS * portions if epochs is None else epochs
         least = LEAST_WITH_FOLDS if epochs is None else 1
         configurations = int(max(least, min(CONFIGURATIONS, affordable / each)))
     if epochs is None:
-        epochs = int(max(1, min(EPOCHS_WITH_FOLDS, affordable / configurations)))
+        epochs = int(max(1, min(EPOCHS_WITH_FOLDS * portions, affordable / configurations)))
     return configurations, epochs
 
 
-def epochs_of_list(layout: Layout, segments: int, seconds: float | None, configurations: int) -> int:
+def epochs_of_list(
+    layout: Layout, segments: int, seconds: float | None, configurations: int, visit_rows: int | None = None
+) -> int:
     """How many epochs each of these configurations trains if nothing says it, and nothing stops them early."""
-    rows = layout.rows
-    epoch_seconds = _epoch_seconds(layout, rows * _passes(rows, segments), segments)
+    rows, portions = layout.rows, _portions(visit_rows, layout.rows, segments)
+    epoch_seconds = _epoch_seconds(layout, rows * _passes(rows, segments), segments) / portions
     times = (layout.folds + 1) * (2 if layout.groups is not None else 1)
     wishes = Wishes({}, configurations=max(1, configurations))
-    return _amounts_with_folds(wishes, seconds, epoch_seconds * times)[1]
+    return _amounts_with_folds(wishes, seconds, epoch_seconds * times, portions)[1]
 
 
 def defaults(layout: Layout, rows: int, segments: int, objective: str | None = None) -> Json:

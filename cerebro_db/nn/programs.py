@@ -190,15 +190,20 @@ class Programs:
             self._free_disk(self._programs[key])
         return self._programs[key]
 
-    def rows_of_steps(self, ready: ReadyProgram, rows: Dataset, listen: Callable[[], None], passes: int = 1) -> Dataset:
+    def rows_of_steps(
+        self, ready: ReadyProgram, rows: Dataset, listen: Callable[[], None], passes: int = 1, *, partly: bool = False
+    ) -> Dataset:
         """What the steps of a program get of these rows, with the state that is in its variables.
 
         If there is no room for features, these are the rows as they are, and ``stepped`` computes those of a slab.
+        ``partly``: few of the rows are wanted, so the features of the others are not computed now.
         """
         if not ready.uses_features or self._features is None:
             return rows
-        with self.configuration_errors():
-            kept = self._features.kept(ready.program, rows, listen, passes)
+        kept = None
+        if not partly:
+            with self.configuration_errors():
+                kept = self._features.kept(ready.program, rows, listen, passes)
         if kept is None:
             kept = copy.copy(rows)
             kept.from_disk = True  # slabs of one size: for each, JAX would compile

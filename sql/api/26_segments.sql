@@ -25,7 +25,7 @@ SELECT u.run, u.owner, u.segment, u.activity, u.configuration, u.epoch, u.hop, u
                   FROM cerebro_internal._visible_hop h
                  UNION ALL
                 SELECT e.run, e.owner, e.model, 'evaluate', e.segment, e.epoch, NULL, e.dataset,
-                       e.part, e.started_at, e.finished_at, e.rows, e.loss, e.metric,
+                       e.part, e.started_at, e.finished_at, COALESCE(e.sampled, e.rows), e.loss, e.metric,
                        e.seconds, e.worker_pid, NULL, NULL, NULL
                   FROM cerebro_internal._visible_evaluation e
                  UNION ALL

@@ -72,6 +72,7 @@ SELECT * FROM cerebro.run_progress shows how far the run is.
   execution (session: the run trains in your own session, and commits nothing in between),
   method (which stops unpromising models early: docs/train.md),
   parallel (hopping, or gradients: all segments train a model at the same time, by adding up their gradients),
+  visit_rows (the most rows of its segment that a visit takes, so that models are compared before they have seen all),
   least_group_rows (with group_by: least number of training rows of a group with models of its own),
   groups_start (with group_by: random or all rows: the weights that models of groups start with),
   new_groups (with group_by: error or all rows: what predicts rows of groups that had no training row) and

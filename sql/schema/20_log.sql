@@ -102,6 +102,7 @@ CREATE TABLE cerebro.evaluation (
     -- Of a model on all rows, for each group of this part an array of numbers: its number, its rows, the loss, and the value,
     -- the total and the count of the objective's metric. Total and count are null if the metric is no mean over rows.
     of_groups   jsonb,
+    sampled     bigint CHECK (sampled BETWEEN 1 AND 1e12::bigint), -- how many of the rows were evaluated; NULL: all
     CONSTRAINT groups_are_arrays_of_numbers CHECK (
         jsonb_typeof(of_groups) = 'array' AND octet_length(of_groups::text) <= 2e7
         AND NOT jsonb_path_exists(of_groups, 'strict $[*] ? (@.type() != "array" || @.size() != 6)')

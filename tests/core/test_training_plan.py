@@ -56,7 +56,8 @@ def test_a_plan_without_a_method_leaves_the_numbers_to_the_measured_speed() -> N
     for rows in (150, 10_000_000):
         made = plan(rows)
         assert made.method == {"name": "paced", "min_epochs": 3}
-        assert (made.configurations, made.epochs) == (training_plan.CONFIGURATIONS, training_plan.EPOCHS_IN_BUDGET)
+        assert made.configurations == training_plan.CONFIGURATIONS
+        assert made.epochs == training_plan.EPOCHS_IN_BUDGET * made.portions
         assert any("depends on the speed of the first visits" in line for line in made.told(600))
     assert plan(1000, None).epochs == training_plan.EPOCHS
     few = plan(configurations=2, epochs=2)
@@ -64,15 +65,35 @@ def test_a_plan_without_a_method_leaves_the_numbers_to_the_measured_speed() -> N
 
 
 def test_more_rows_in_the_same_time_mean_fewer_models_and_fewer_repeats() -> None:
-    plans = [plan(rows, method="asha") for rows in (150, 5_000, 100_000, 1_000_000, 10_000_000)]
+    plans = [plan(rows, method="asha", short=False) for rows in (150, 5_000, 100_000, 1_000_000, 10_000_000)]
     assert plans[0].configurations == training_plan.CONFIGURATIONS and plans[0].epochs == training_plan.EPOCHS
     for fewer, more in zip(plans, plans[1:]):
         assert more.configurations <= fewer.configurations and more.passes <= fewer.passes
         assert more.space["batch_size"]["choice"] >= fewer.space["batch_size"]["choice"]
     assert plans[0].passes > 1 and plans[-1].passes == 1
     assert 1 <= plans[-1].configurations < 10 and plans[-1].epochs >= 1
-    assert plan(10_000_000, 5, method="asha").configurations == 1
+    assert plan(10_000_000, 5, method="asha", short=False).configurations == 1
     assert plan(10_000_000, None, method="asha").configurations == training_plan.CONFIGURATIONS
+
+
+@pytest.mark.parametrize("method", [None, "asha"])
+def test_epochs_are_shorter_where_few_passes_fit_into_the_budget(method: str | None) -> None:
+    made = plan(10_000_000, 360, method=method)
+    assert made.visit_rows is not None and made.visit_rows >= training_plan.LEAST_VISIT_ROWS
+    assert made.configurations >= 8 and 360 / made.epoch_seconds >= 8 * training_plan.MEAN_EPOCHS
+    assert any(f"of {made.visit_rows:,} rows of each segment" in line for line in made.told(360))
+    longer = plan(10_000_000, 3600, method=method)
+    assert longer.visit_rows is None or longer.visit_rows > 9 * made.visit_rows
+    for whole in (
+        plan(10_000, 360, method=method),  # an epoch is short
+        plan(10_000_000, None, method=method),
+        plan(10_000_000, 360, method=method, epochs=3),  # the user means passes over the rows
+        plan(10_000_000, 360, method="random"),  # which stops nothing
+        plan(10_000_000, 360, method=method, short=False),
+    ):
+        assert whole.visit_rows is None and whole.portions == 1
+    given = plan(10_000_000, 360, method=method, visit_rows=1_000_000)
+    assert (given.visit_rows, given.portions) == (1_000_000, 5)
 
 
 def test_each_decision_can_be_overridden() -> None:

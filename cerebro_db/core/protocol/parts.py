@@ -163,6 +163,17 @@ class Span:
 
 
 @dataclass(frozen=True)
+class RowPortion:
+    """The rows of a segment that one visit takes; those of the next number follow, and after the last row the first."""
+
+    number: int  # counted from 0, over all passes over the rows
+    of: int  # into how many portions the rows are divided
+
+    def __post_init__(self) -> None:
+        require(self.number >= 0 and 0 < self.of <= LARGEST, f"there is no portion {self.number} of {self.of}")
+
+
+@dataclass(frozen=True)
 class EvaluationRows:
     """Rows on which a model is evaluated between two of its visits."""
 
@@ -185,6 +196,7 @@ class MemberVisit:
 
     shuffle_seed: int  # seed of the order of the rows
     evaluated: bool = False  # whether the member is evaluated after it
+    portion: Optional[RowPortion] = None  # the rows that it takes of those of the member; None: all
 
 
 @dataclass(frozen=True)
@@ -217,6 +229,8 @@ class Group:
         require(bool(self.members), "a group needs a member")
         rows = {(member.fold, member.span) for member in self.members}
         require(len(rows) == 1, "the members of a group need the same rows")
+        portions = {visit.portion and visit.portion.of for member in self.members for visit in member.visits}
+        require(len(portions) == 1, "the visits of a group need as many portions of the rows")
         single = all(len(member.visits) == 1 and not member.visits[0].evaluated for member in self.members)
         require(len(self.members) == 1 or single, "fused members have one visit each, and are evaluated later")
 
@@ -227,6 +241,12 @@ class Group:
     @property
     def span(self) -> Optional[Span]:
         return self.members[0].span
+
+    @property
+    def portions(self) -> int:
+        """Into how many portions the rows are divided."""
+        portion = self.members[0].visits[0].portion
+        return 1 if portion is None else portion.of
 
 
 @dataclass(frozen=True)
@@ -264,10 +284,12 @@ class ModelState:
     state_bytes: int = 0  # expected size of the state
     fold: Optional[int] = None  # the fold on whose rows it is evaluated; None: on those of all folds
     span: Optional[Span] = None  # the rows of which it is evaluated on those of its fold; None: all rows
+    sampled: Optional[int] = None  # how many of these, at equal distances; None: all
     exchanges: list[Exchange] = field(default_factory=list)  # what it is evaluated with after the rows as they are
 
     def __post_init__(self) -> None:
-        whole = self.fold is None and self.span is None
+        require(self.sampled is None or self.sampled > 0, "a sample has a row at least")
+        whole = self.fold is None and self.span is None and self.sampled is None
         require(whole or not self.exchanges, "values are exchanged among all rows, not within a fold or a span")
 
 

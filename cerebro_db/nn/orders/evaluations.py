@@ -14,7 +14,7 @@ from cerebro_db.nn import metric_states
 from cerebro_db.nn.clocks import Clock
 from cerebro_db.nn.fit_parameters import Fit
 from cerebro_db.nn.programs import Programs, ReadyProgram
-from cerebro_db.nn.rows.data import Dataset, most_batches, slabs
+from cerebro_db.nn.rows.data import Dataset, most_batches, sampled, slabs
 from cerebro_db.nn.rows.exchange import exchanged
 
 EVALUATION_BATCH = 256
@@ -28,7 +28,10 @@ def evaluate(
     """The result of a model: with the rows as they are, and with each of its exchanges."""
     clock = Clock()
     programs.features_lap()
-    chosen = dataset.rows_of(model.fold, False, model.span)
+    chosen = whole = dataset.rows_of(model.fold, False, model.span)
+    if model.sampled is not None and model.sampled < _rows(dataset, whole):
+        places = sampled(_rows(dataset, whole), model.sampled)
+        chosen = places if whole is None else whole[places]
     # Inputs are exchanged before the frozen layers.
     ready = programs.ready(configuration, dataset.layout, rows=None if model.exchanges else dataset)
     batch_size = _prepared(programs, ready, configuration, dataset, chosen)
@@ -36,9 +39,8 @@ def evaluate(
     programs.load_to_read(ready, configuration, model.state)
     clock.lap("load")
     with programs.configuration_errors(), programs.reading(ready):
-        counted = _counted(
-            programs, ready, [programs.rows_of_steps(ready, dataset, listen)], batch_size, listen, chosen
-        )
+        of_steps = programs.rows_of_steps(ready, dataset, listen, partly=chosen is not whole)
+        counted = _counted(programs, ready, [of_steps], batch_size, listen, chosen)
         values = ready.program.metric_values(counted)
         most = batch_size * most_batches(dataset, batch_size)
         others = [
@@ -51,7 +53,7 @@ def evaluate(
             for exchange in model.exchanges
         ]
     clock.lap("evaluate", programs.features_lap())
-    rows = _rows(dataset, chosen)
+    rows = _rows(dataset, whole)
     return EvaluatedModel(rows, metrics.loss(counted.means), values, counted, clock.laps, exchanged=others)
 
 

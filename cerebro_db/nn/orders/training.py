@@ -20,6 +20,7 @@ from cerebro_db.core.protocol import (
     EvaluationRows,
     Group,
     Member,
+    MemberVisit,
     MetricStates,
     Origin,
     TrainedMember,
@@ -32,7 +33,7 @@ from cerebro_db.nn.fit_parameters import Fit
 from cerebro_db.nn.orders import evaluations
 from cerebro_db.nn.orders.growing import Growing
 from cerebro_db.nn.programs import Programs, ReadyProgram
-from cerebro_db.nn.rows.data import Dataset, Slab, row_order, slabs
+from cerebro_db.nn.rows.data import Dataset, Slab, places_of, portion_rows, row_order, slabs
 from cerebro_db.nn.trees.model import TreeModel
 from cerebro_db.nn.trees.rows import Part
 
@@ -49,10 +50,11 @@ def planned_rows(group: Group, configurations: Sequence[Json], dataset: Dataset)
     """The rows that a group will train on, over all members; none if it cannot be trained."""
     try:
         configuration = configurations[group.members[0].configuration]
+        size = portion_rows(_size(dataset, dataset.rows_of(group.fold, True, group.span)), group.portions)
         if trees.are_grown(configuration["architecture"]):
-            return _size(dataset, dataset.rows_of(group.fold, True, group.span)) * (1 + len(group.beside))
+            return size * (1 + len(group.beside))
         fit = Fit.of(configuration)
-        rows = fit.rows_of(_size(dataset, dataset.rows_of(group.fold, True, group.span)))
+        rows = fit.rows_of(size)
         return fit.epochs * rows * sum(len(member.visits) for member in group.members)
     except CerebroError:
         return 0
@@ -89,9 +91,9 @@ def train(
     if trees.are_grown(configurations[0]["architecture"]):
         passes: _Passes = _growing(order, group, configurations, chosen, before)
     else:
-        rows = Fit.of(configurations[0]).rows_of(_size(order.dataset, chosen))
+        rows = Fit.of(configurations[0]).rows_of(portion_rows(_size(order.dataset, chosen), group.portions))
         ready = order.programs.ready_to_train(configurations, order.dataset, members[0].seed, rows)
-        passes = _Passes(order, ready, configurations, chosen, before)
+        passes = _Passes(order, ready, configurations, chosen, before, portions=group.portions)
     clock.lap("build")
     visits = _fused(passes, members, clock) if len(members) > 1 else [_chain(passes, members[0], clock)]
     trained = []
@@ -115,9 +117,12 @@ class _Passes:
         configurations: Sequence[Json],
         chosen: np.ndarray | None,
         before: int,
+        *,
+        portions: int,
     ) -> None:
         self.order, self.ready, self.configurations, self._chosen = order, ready, configurations, chosen
-        self.fit, self.size = Fit.of(configurations[0]), _size(order.dataset, chosen)
+        self._portions = portions
+        self.fit, self.size = Fit.of(configurations[0]), portion_rows(_size(order.dataset, chosen), portions)
         self.stacked: list[Any] = []
         self._rows: Dataset | None = None  # as steps get them, with the state that was loaded
         self._visits = 1  # of each member
@@ -130,16 +135,18 @@ class _Passes:
         self.stacked = load_members(order.programs, self.ready, members, self.configurations, measure)
         self._rows, self._visits = None, len(members[0].visits)
 
-    def visit(self, shuffle_seeds: Sequence[int]) -> int:
+    def visit(self, visits: Sequence[MemberVisit]) -> int:
         """Train one visit of each member; returns the rows of each."""
-        order, fit, program, members = self.order, self.fit, self.ready.program, len(shuffle_seeds)
+        order, fit, program, members = self.order, self.fit, self.ready.program, len(visits)
         speed, rows, done = self.ready.speed["train", members], fit.rows_of(self.size), 0
         if self._rows is None:
             passes = fit.epochs * self._visits
-            self._rows = order.programs.rows_of_steps(self.ready, order.dataset, order.listen, passes)
+            self._rows = order.programs.rows_of_steps(
+                self.ready, order.dataset, order.listen, passes, partly=self._portions > 1
+            )
         with order.programs.configuration_errors():
             for epoch in range(fit.epochs):
-                places = row_orders(self.size, shuffle_seeds, epoch, fit.shuffle, self._chosen)
+                places = self._orders(visits, epoch)
                 for slab in slabs(self._rows, rows, fit.batch_size, speed, places):
                     started = time.monotonic()
                     stepped = order.programs.stepped(self.ready, slab, order.listen)
@@ -151,6 +158,23 @@ class _Passes:
                         order.report(self._done + done * members, None if self.stacked else program.running_loss())
         self._done += done * members
         return done
+
+    def _orders(self, visits: Sequence[MemberVisit], epoch: int) -> np.ndarray | None:
+        """As ``row_orders``, of the portions of the visits."""
+        if self._portions == 1:
+            seeds = [visit.shuffle_seed for visit in visits]
+            return row_orders(self.size, seeds, epoch, self.fit.shuffle, self._chosen)
+        orders = [
+            row_orders(
+                self.size,
+                [visit.shuffle_seed],
+                epoch,
+                self.fit.shuffle,
+                portion_of(self.order.dataset, self._chosen, visit),
+            )
+            for visit in visits
+        ]
+        return orders[0] if len(orders) == 1 else np.stack([one for one in orders if one is not None])
 
     def left(self, token: str, sha256: str) -> None:
         """The state in the variables was written."""
@@ -198,9 +222,9 @@ class _Passes:
 class _GrowingPasses(_Passes):
     """Visits that grow trees, from the rows of several segments."""
 
-    def __init__(self, parts: Sequence[Part], *of_passes: Any) -> None:
-        super().__init__(*of_passes)
-        self._parts, self._scores = parts, np.empty(0)
+    def __init__(self, parts: Sequence[Part], *of_passes: Any, portions: int) -> None:
+        super().__init__(*of_passes, portions=portions)
+        self._of_model, self._parts, self._scores = parts, parts, np.empty(0)
         self._before: str | None = None  # the checksum of the state in the variables
 
     def load(self, members: Sequence[Member]) -> None:
@@ -211,11 +235,13 @@ class _GrowingPasses(_Passes):
             self.ready.growing = Growing(self.ready.program, TreeModel(self.ready.program))
         self._before = known
 
-    def visit(self, shuffle_seeds: Sequence[int]) -> int:
+    def visit(self, visits: Sequence[MemberVisit]) -> int:
         order, growing, program = self.order, self.ready.growing, self.ready.program
+        (visit,) = visits
+        self._parts = [(rows, portion_of(rows, chosen, visit)) for rows, chosen in self._of_model]
         with order.programs.configuration_errors():
             growing.load(self.configurations[0], self._parts, order.memory_mb, order.listen)
-            self._scores = growing.visit(shuffle_seeds[0], self._before, order.listen)
+            self._scores = growing.visit(visit.shuffle_seed, self._before, order.listen)
         self._before = None
         self._count()
         self._done += growing.rows.count
@@ -248,14 +274,14 @@ def _growing(
     ready.program.require_values(order.dataset)
     others = [(order.evaluated(one.handle), one.span) for one in group.beside]
     parts = [(order.dataset, chosen), *((rows, rows.rows_of(group.fold, True, span)) for rows, span in others)]
-    return _GrowingPasses(parts, order, ready, configurations, chosen, before)
+    return _GrowingPasses(parts, order, ready, configurations, chosen, before, portions=group.portions)
 
 
 def _fused(passes: _Passes, members: Sequence[Member], clock: Clock) -> list[Visits]:
     """Train the only visit of each member, all in one pass."""
     passes.load(members)
     clock.lap("load")
-    rows = passes.visit([member.visits[0].shuffle_seed for member in members])
+    rows = passes.visit([member.visits[0] for member in members])
     clock.lap("train", passes.order.programs.features_lap())
     found: list[Visits] = []
     for place, member in enumerate(members):
@@ -277,7 +303,7 @@ def _chain(passes: _Passes, member: Member, clock: Clock) -> Visits:
         for visit in visits:
             if found:
                 passes.ready.program.start_metrics()
-            rows = passes.visit([visit.shuffle_seed])
+            rows = passes.visit([visit])
             seconds = clock.lap("train", passes.order.programs.features_lap())
             trained = passes.trained(rows, None if found else member.metric_states, seconds)
             if not trained.finite:
@@ -361,6 +387,14 @@ def row_orders(
     if chosen is not None:
         orders = [chosen[order] for order in orders]
     return orders[0] if len(orders) == 1 else np.stack(orders)
+
+
+def portion_of(dataset: Dataset, chosen: np.ndarray | None, visit: MemberVisit) -> np.ndarray | None:
+    """The places of the rows of a visit.  ``chosen``: those of all rows of its model; None: all."""
+    if visit.portion is None:
+        return chosen
+    places = places_of(visit.portion, _size(dataset, chosen))
+    return places if chosen is None else chosen[places]
 
 
 def _size(dataset: Dataset, chosen: np.ndarray | None) -> int:

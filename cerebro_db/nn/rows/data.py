@@ -17,7 +17,7 @@ import numpy as np
 
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.packing.buffer_format import ITEM_BYTES
-from cerebro_db.core.protocol import Span
+from cerebro_db.core.protocol import RowPortion, Span
 from cerebro_db.nn.rows import arrays
 
 LARGEST_SLAB = 32 << 20  # bytes, all variables together
@@ -30,6 +30,10 @@ MEMORY = "/dev/shm/"
 FIRST_BATCHES = 4  # in the first slab of a program whose speed is not known yet
 SECONDS_PER_SLAB = 0.4  # cancel and progress wait until the end of a slab
 GROWTH = 8  # largest ratio of a slab to the slab before
+STRETCHES = 16  # of rows that lie together, in a portion
+GOLDEN = (
+    0.618  # so far apart, as a share of all rows, are two of them that follow each other: any few are spread evenly
+)
 
 
 def predicted_at_once(row_bytes: int) -> int:
@@ -129,6 +133,31 @@ def _mapped(variable: dict[str, Any], rows: int, files: Mapping[str, str | bytes
     if not expected:  # an empty file cannot be mapped
         return np.empty(shape, dtype)
     return np.memmap(files[name], dtype, mode="r", shape=shape).view(np.ndarray)
+
+
+def sampled(rows: int, most: int) -> np.ndarray:
+    """The places of so many of the rows, at equal distances.  Twice as many have these among them."""
+    return (np.arange(most, dtype=np.int64) * rows // most).astype(np.int32)
+
+
+def portion_rows(rows: int, of: int) -> int:
+    """How many rows each portion has."""
+    return math.ceil(rows / of)
+
+
+def places_of(portion: RowPortion, rows: int) -> np.ndarray:
+    """The places of a portion's rows.
+
+    It has short stretches of rows from all over the segment: rows that were added later are in each portion, and a file
+    on disk is read in few pieces.
+    """
+    size = portion_rows(rows, portion.of)
+    stretch = max(1, size // STRETCHES)
+    whole = rows // stretch
+    places = (np.arange(size, dtype=np.int64) + portion.number * size % max(1, rows)) % max(1, rows)
+    step = next((step for step in range(max(1, int(whole * GOLDEN)), whole + 1) if math.gcd(step, whole) == 1), 1)
+    spread = places // stretch * step % max(1, whole) * stretch + places % stretch
+    return np.where(places < whole * stretch, spread, places).astype(np.int32)
 
 
 def row_order(rows: int, shuffle_seed: int, visit: int) -> np.ndarray:

@@ -43,7 +43,7 @@ from .succession import ENDINGS, Judged, Judging
 # The metrics of cerebro.evaluate that are nearest to objectives of runs, by the objective without its "val_".
 OF_OBJECTIVES = {name: name for name in BEST_IS} | {"root_mean_squared_error": "rmse", "mean_absolute_error": "mae"}
 # The options of the earlier run that the new run gets, too.
-SAME_OPTIONS = ("engine", "precision", "deterministic", "shard")
+SAME_OPTIONS = ("engine", "precision", "deterministic", "shard", "visit_rows")
 SAME_OF_GROUPS = ("least_group_rows", "groups_start")
 # Bytes of a model's name in the names of the tables, so that packing does not have to cut them.
 LONGEST_STEM = LONGEST - len(PACKED) - ROOM_FOR_ENDINGS - len("_retrained_999")

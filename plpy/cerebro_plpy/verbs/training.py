@@ -20,7 +20,7 @@ from cerebro_db.core.architecture.sources import Kind
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.following import allowed, excess_of_steps, kept_back
 from cerebro_db.core.names import Name, split_list
-from cerebro_db.core.options import BEST
+from cerebro_db.core.options import BEST, GRADIENTS
 from cerebro_db.core.parameters import flat
 from cerebro_db.core.parameters.losses import canonical_metrics
 from cerebro_db.core.records import dataclass
@@ -314,7 +314,14 @@ def _searching(
         named = added.labelled([added.named(db, one, "architectures") for one in usual])
     architectures = search.fitted(named, rows.layout)
     wishes = Wishes(
-        architectures, asked.space, asked.method, given.epochs, given.max_configurations, options.get("objective")
+        architectures=architectures,
+        space=asked.space,
+        method=asked.method,
+        epochs=given.epochs,
+        configurations=given.max_configurations,
+        objective=options.get("objective"),
+        visit_rows=options.get("visit_rows"),
+        short=given.verb == TRAIN and options.get("parallel") != GRADIENTS,
     )
     limit = platform.of(db).statement_limit(db)
     # The plan reckons with all segments at work. Where a queue lets fewer work at a time, that much less is done.
@@ -323,6 +330,8 @@ def _searching(
     plan = training_plan.planned(rows.layout, rows.layout.rows, rows.segments, worth, rows.validated, wishes)
     if given.verb == TRAIN:
         options = {"keep": BEST, **options, "objective": plan.objective}
+        if plan.visit_rows is not None:
+            options["visit_rows"] = plan.visit_rows
         space: dict[str, Any] = plan.space
         most: int | None = plan.configurations
         for sentence in plan.told(seconds):
@@ -361,7 +370,8 @@ def _fitting(
             if isinstance(listed, Relation)
             else len(listed)
         )
-        epochs = training_plan.epochs_of_list(rows.layout, rows.segments, seconds, count)
+        visit_rows = options.get("visit_rows")
+        epochs = training_plan.epochs_of_list(rows.layout, rows.segments, seconds, count, visit_rows)
         require_epochs(epochs, given.evaluate_every)
         db.told(f"each configuration trains {counted(epochs, 'epoch')}; the argument epochs sets another number")
 
@@ -458,13 +468,8 @@ def _tell_of_time(db: Database, run: int, rows: Rows, preparing: float, began_at
     expected = ""
     if options is not None and options.objective is not None:
         curve = log.units.objective_over_time()
-        judged = db.value(
-            sql("SELECT COALESCE((p.validation_layout ->> 'rows')::bigint, p.rows_per_epoch) FROM cerebro.run_plan p"
-                " WHERE p.run = $1 AND p.owner = current_user"), ("bigint",), run,
-        )  # fmt: skip
-        expected = outlook.outlook(
-            curve, curve[-1][0] if curve else 0.0, options.optimised(rows.validated), int(judged)
-        )
+        judged = log.units.judged_rows()
+        expected = outlook.outlook(curve, curve[-1][0] if curve else 0.0, options.optimised(rows.validated), judged)
     db.detail(whole, expected or None)
 
 

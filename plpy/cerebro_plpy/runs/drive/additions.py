@@ -264,7 +264,8 @@ class _Starts:
             if new.parent_hop == 0:
                 seed, initial, start = parent.asked.seed, parent.asked.initial, parent.asked.start
         asked = replace(
-            asked, visits=None if visits is None else tuple(visits), parent=new.parent, seed=seed, initial=initial,
+            asked, visits=None if visits is None else tuple(visits), parent=new.parent, parent_hop=new.parent_hop,
+            seed=seed, initial=initial,
             fold=parent.asked.fold, group_number=parent.asked.group_number, start=start,
         )  # fmt: skip
         given = sha256 if initial == Initial.WEIGHTS and start is None else None

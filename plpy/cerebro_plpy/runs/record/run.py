@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 from cerebro_db.core.architecture import trees
@@ -10,7 +12,7 @@ from cerebro_db.core.errors import InvalidArgument, UndefinedObject
 from cerebro_db.core.events import DataSetName, Initial
 from cerebro_db.core.options import BEST
 from cerebro_db.core.packing.layout import DataSet
-from cerebro_db.core.protocol import FrozenPart, MetricStates, Span
+from cerebro_db.core.protocol import FrozenPart, MetricStates, RowPortion, Span
 from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.scheduling.plan import MOST_HOPS
@@ -28,6 +30,9 @@ MOST_FUSED = 16  # models in one pass over the rows
 # Short visits of models with small states share an order to the trainer and a transaction: each costs milliseconds.
 SERIES_SECONDS, SMALL_STATE = 0.25, 1 << 20
 DEFAULT_BATCH = 32  # Keras'
+# Where visits take portions of the rows, models are evaluated on so many rows for validation at least, and on twice as
+# many after so many times as many epochs.
+LEAST_SAMPLE, GROWS = 10_000, 9
 
 Figures = dict[str, dict[str, float]]  # an engine trial: engine -> seconds to build, to compile and to train a batch
 
@@ -89,6 +94,7 @@ class AskedModel:
     initial: Initial
     visits: tuple[int, ...] | None = None  # the segments of an epoch's hops; None: each segment of the run once
     parent: int | None = None  # the model whose state it starts from
+    parent_hop: int | None = None  # after which hop of that model
     adopts: bool = False  # it starts from the state of another configuration
     parameters: dict[str, Any] = field(default_factory=dict)  # the configuration, flat and without the architecture
     chosen: dict[str, Any] | None = None  # of a configuration that was added: the point of the search space
@@ -105,6 +111,11 @@ class AskedModel:
     @property
     def is_copy(self) -> bool:
         return self.parent is not None
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether it goes on from another model's whole state, with the rows that come next."""
+        return self.parent is not None and self.initial is Initial.FULL
 
     @property
     def home(self) -> int | None:
@@ -400,7 +411,7 @@ class Run:
         """How many rows one epoch of a model trains on."""
         fit = model.asked.definition["fit"]
         there = self.rows_by_segment(model)
-        visits = [there.get(segment, 0) for segment in self.segments_of(model)]
+        visits = [math.ceil(there.get(segment, 0) / self.portions) for segment in self.segments_of(model)]
         if model.asked.home is not None:
             return sum(visits)
         if self.jointly(model):
@@ -412,6 +423,46 @@ class Run:
     def rows_by_segment(self, model: Model) -> dict[int, int]:
         """How many rows a model trains on, by segment; only those that have some."""
         return self.source.rows_for(model.asked.fold, model.asked.group_number, trained=True)
+
+    @cached_property
+    def portions(self) -> int:
+        """Into how many portions the rows of each segment are divided; a visit takes one."""
+        most = self.options.visit_rows
+        return 1 if most is None else max(1, *(math.ceil(part.rows / most) for part in self.source.partitions))
+
+    def portion(self, model: Model, epoch: int) -> RowPortion | None:
+        """The rows of each segment that an epoch of a model takes; None: all."""
+        if self.portions == 1:
+            return None
+        return RowPortion(self.epochs_before(model) + epoch - 1, self.portions)
+
+    def epochs_before(self, model: Model) -> int:
+        """The epochs of the models from whose state a model goes on."""
+        found = 0
+        while model.asked.is_continued and model.asked.parent in self.models:
+            hop, model = model.asked.parent_hop or 0, self.models[model.asked.parent]
+            found += hop // self.hops_per_epoch(model)
+        return found
+
+    def sampled(self, model: Model, dataset: str, part: int, epoch: int) -> int | None:
+        """How many rows of a part of a data set a model is evaluated on after an epoch; None: all."""
+        share = self.share_of_sample(model, epoch)
+        if share >= 1:
+            return None
+        rows = self.data(dataset).rows_for(model.asked.fold, None, trained=False).get(part, 0)
+        return max(1, math.ceil(share * rows)) if rows else None
+
+    def share_of_sample(self, model: Model, epoch: int) -> float:
+        """The share of the rows for validation that models are evaluated on that have trained as long."""
+        if self.portions == 1:
+            return 1.0
+        data = self.source if self.validation is None else self.validation
+        rows = sum(data.rows_for(model.asked.fold, None, trained=False).values())
+        grown: int = 1
+        trained = self.epochs_before(model) + epoch
+        while trained >= GROWS:
+            grown, trained = 2 * grown, trained // GROWS
+        return min(1.0, grown * max(1 / self.portions, LEAST_SAMPLE / max(1, rows)))
 
     def shuffle_seed(self, model: Model, hop: int, *of_joint: int) -> int:
         """``of_joint``: the segment, of a joint visit."""

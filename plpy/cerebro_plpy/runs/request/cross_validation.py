@@ -71,6 +71,12 @@ def require_possible_groups(source: Packed, chosen: RunOptions, configurations: 
                     hint="Pack the rows with group_by, or leave the option out.",
                 )
         return
+    if chosen.visit_rows is not None:
+        raise InvalidArgument(
+            "option 'visit_rows' cannot be used with groups: their numbers of rows differ so much that an epoch would"
+            " mean something else for the models of each.",
+            hint="Leave 'visit_rows' out: a model of a group trains on the rows of its group alone.",
+        )
     method = chosen.method["name"] if chosen.method is not None else None
     known = (WITHIN_GROUPS,) if chosen.space is None else (named_methods.SAMPLING, WITHIN_GROUPS)
     if method is not None and not any(method in some for some in known):

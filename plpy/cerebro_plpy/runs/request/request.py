@@ -41,6 +41,7 @@ REPLAYED = {
     "least_group_rows": "models of groups",
     "groups_start": "models of groups",
     "parallel": "visits",
+    "visit_rows": "visits",
 }
 
 

@@ -55,6 +55,7 @@ async def _evaluated(
                 state_bytes=model.state_bytes,
                 fold=model.asked.fold,
                 span=units.run.span_of(model, unit.dataset, unit.part),
+                sampled=units.run.sampled(model, unit.dataset, unit.part, unit.epoch),
             )
             for unit, (model, _), state in zip(todo, wanted, refs)
         }
@@ -80,7 +81,10 @@ async def _evaluated(
         metrics = await metrics_of_all(units, worker, task, unit, handle, mine)
         results[unit] = Result(None, mine.rows, mine.loss, metrics, part=slice_of_time[1] - slice_of_time[0])
         told = on_groups.on_record(units.objectives.objective.metric, list(zip(beside[unit], groups)))
-        rows.evaluation(unit, mine, metrics, slice_of_time=slice_of_time, seconds=seconds, of_groups=told)
+        sampled = units.run.sampled(units.model(unit), unit.dataset, unit.part, unit.epoch)
+        rows.evaluation(
+            unit, mine, metrics, slice_of_time=slice_of_time, seconds=seconds, of_groups=told, sampled=sampled
+        )
         copies += units.objectives.after_evaluation(unit, mine, metrics, rows)
     records = [*rows.statements(), *copies]
     if records:

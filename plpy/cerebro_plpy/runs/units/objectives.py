@@ -48,7 +48,9 @@ class Objectives:
         # Model, epoch -> by hop or by part, the figures; of epochs that are not on record.
         self._figures: dict[tuple[int, int], dict[int, Figures]] = {}
         self._recorded: set[tuple[int, int]] = set()  # model, epoch
-        self._best: dict[int, float] = {}  # the score of the state that is kept
+        # Of the state that is kept: the share of the rows that it was evaluated on, as a negative number, and the
+        # score. An epoch that was evaluated on more rows is known better.
+        self._best: dict[int, tuple[float, float]] = {}
         self._least: float | None = None  # of all scores on record
         self.best: dict[int, int] = {}  # model -> the hop whose state is kept
         # In a run with folds that keeps best states: configuration, group -> the models of its folds; and the scores
@@ -125,7 +127,7 @@ class Objectives:
         score = self.objective.score(value)
         if value is None or score is None:
             return []
-        kept = self.keeps and score < self._best.get(unit.model, math.inf)
+        kept = self.keeps and self._rank(unit.model, unit.epoch, score) < self._best.get(unit.model, (0.0, 0.0))
         self._under_way[epoch] = unit, Epoch(unit.epoch, unit.hop, score, kept)
         rows.objective(unit.model, unit.epoch, unit.hop, value, kept)
         return self._keep(unit, dist_key, state_bytes) if kept else []
@@ -172,6 +174,11 @@ class Objectives:
             return None
         return self.objective.score(math.fsum(scores) / len(scores))  # which undoes itself
 
+    def _rank(self, model: int, epoch: int, score: float) -> tuple[float, float]:
+        """Smaller for a better epoch of a model."""
+        share = self.run.share_of_sample(self.run.models[model], epoch) if self.objective.dataset else 1.0
+        return -share, score
+
     def _value(self, figures: Mapping[int, Figures]) -> float | None:
         name = self.objective.metric
         return mean_loss(figures.values()) if name == LOSS else last_metrics(figures).get(name)
@@ -201,5 +208,5 @@ class Objectives:
         self._least = epoch.score if self._least is None else min(self._least, epoch.score)
         self._figures.pop((model, epoch.number), None)
         if epoch.kept:
-            self._best[model] = epoch.score
+            self._best[model] = self._rank(model, epoch.number, epoch.score)
             self.best[model] = epoch.hop

@@ -187,7 +187,9 @@ def _member(
         configuration=configurations.place(model),
         seed=model.asked.seed,
         visits=[
-            MemberVisit(units.run.shuffle_seed(model, unit.hop), unit.epoch in evaluated)
+            MemberVisit(
+                units.run.shuffle_seed(model, unit.hop), unit.epoch in evaluated, units.run.portion(model, unit.epoch)
+            )
             for unit in its
             if isinstance(unit, Train)
         ],

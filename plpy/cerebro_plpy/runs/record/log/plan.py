@@ -197,9 +197,10 @@ class PlanLog(Part):
         }
         starts = States(self.ask, self.run).starts(run.dist_keys)
         configurations = self._configurations(run)
-        for number, key, seed, initial, sha256, visits, parent, fold, group_number in self._all(
+        for number, key, seed, initial, sha256, visits, parent, hop, fold, group_number in self._all(
             sql(
-                "SELECT m.model, m.configuration, m.seed, m.initial, m.initial_sha256, m.visits, m.parent, m.fold,"
+                "SELECT m.model, m.configuration, m.seed, m.initial, m.initial_sha256, m.visits, m.parent,"
+                " m.parent_hop, m.fold,"
                 # Until the extension is updated, the table of an earlier version has no such column.
                 " (pg_catalog.to_jsonb(m) ->> 'group_number')::integer AS group_number"
                 " FROM cerebro.model m WHERE {own} ORDER BY 1",
@@ -217,6 +218,7 @@ class PlanLog(Part):
                     run, number, visits, Variant.of(fold, group_number), configurations[key].home
                 ),
                 parent=parent,
+                parent_hop=hop,
                 adopts=parent is not None and run.models[parent].key != key,
                 fold=fold,
                 group_number=group_number,

@@ -110,10 +110,11 @@ class UnitRows:
         slice_of_time: SliceOfTime,
         seconds: Mapping[str, float],
         of_groups: Sequence[Sequence[Any]] = (),
+        sampled: int | None = None,
     ) -> None:
         """``metrics`` are those of all parts if this is the last, else empty.
 
-        ``of_groups``: as units/on_groups.py gives them.
+        ``of_groups``: as units/on_groups.py gives them.  ``sampled``: how many of the part's rows; None: all.
         """
         self._evaluations.append(
             {
@@ -123,6 +124,7 @@ class UnitRows:
                 "part": unit.part,
                 "segment": unit.segment,
                 **({"of_groups": of_groups} if of_groups else {}),
+                **({} if sampled is None else {"sampled": sampled}),
                 **_figures(evaluated, metrics, seconds, slice_of_time),
             }
         )
@@ -176,22 +178,26 @@ class UnitRows:
         )
 
     def _of_evaluations(self) -> Statement:
-        order, columns, of_groups = self.order, EVALUATION, sql("")
-        # Until the extension is updated, the table of an earlier version has no such column; nor has it groups.
-        if any("of_groups" in row for row in self._evaluations):
-            columns, of_groups = {**EVALUATION, "of_groups": "jsonb"}, sql(" of_groups,")
+        order, columns, further = self.order, EVALUATION, sql("")
+        # Until the extension is updated, the table of an earlier version lacks such columns; nor has it groups.
+        for name, type in (("of_groups", "jsonb"), ("sampled", "bigint")):
+            if any(name in row for row in self._evaluations):
+                columns, further = (
+                    {**columns, name: type},
+                    sql("{further} {name},", further=further, name=identifier(name)),
+                )
         return Statement(
             sql(
                 "INSERT INTO cerebro.evaluation (run, model, epoch, dataset, part, segment, worker_pid,"
-                " rows, loss, metric_name, metric, metrics, metric_states, seconds,{of_groups} started_at, finished_at)"
+                " rows, loss, metric_name, metric, metrics, metric_states, seconds,{further} started_at, finished_at)"
                 " SELECT {run}, model, epoch, dataset, part, segment, {}, rows, loss, metric_name, metric,"
-                "  metrics::jsonb, metric_states, seconds::jsonb,{of_groups}"
+                "  metrics::jsonb, metric_states, seconds::jsonb,{further}"
                 "  clock.began + (clock.done - clock.began) * starts, clock.began + (clock.done - clock.began) * ends"
                 " FROM (SELECT t.*, coalesce({}::timestamptz, t.now) AS done"
                 "         FROM (SELECT {}::timestamptz AS began, clock_timestamp() AS now) t) clock,"
                 "  pg_catalog.jsonb_to_recordset({}) AS e ({columns})",
                 run=self.run,
-                of_groups=of_groups,
+                further=further,
                 columns=_typed(columns),
             ),
             [order.worker_pid, order.behind, order.began, json.dumps(self._evaluations)],

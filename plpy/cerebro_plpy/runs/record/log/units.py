@@ -64,6 +64,22 @@ class UnitLog(Part):
             )
         ]
 
+    def judged_rows(self) -> int:
+        """On how many rows the models were evaluated that were evaluated on most of them; else those of an epoch."""
+        return int(
+            self._value(
+                sql(
+                    # Until the extension is updated, the table of an earlier version has no column for a sample.
+                    "SELECT COALESCE((SELECT max(s.rows) FROM (SELECT"
+                    "  sum(COALESCE((pg_catalog.to_jsonb(e) ->> 'sampled')::bigint, e.rows)) AS rows"
+                    "  FROM cerebro.evaluation e WHERE {own} GROUP BY e.model, e.epoch) s),"
+                    " (SELECT r.rows_per_epoch FROM cerebro.run r WHERE {own}))",
+                    own=OWN,
+                ),
+                self.run,
+            )
+        )
+
     def trained_seconds(self) -> list[tuple[int, float, float, float]]:
         """(model, seconds of its visits, when the first and the last of them ended, in seconds since 1970)."""
         return [
