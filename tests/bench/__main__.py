@@ -29,6 +29,7 @@ from tests.bench import (
     report,
     results,
     reuse,
+    rungs,
     search,
     sessions,
     shards,
@@ -59,6 +60,7 @@ CONTENDERS_OF = {
     **{work.name: groups.CONTENDERS for work in WORKS["groups"]},
     **{work.name: gpu.CONTENDERS for work in WORKS["gpu"]},
     **{work.name: reuse.ARRIVING if work.cycles else reuse.CONTENDERS for work in REUSE},
+    **{work.name: rungs.CONTENDERS for work in WORKS["rungs"]},
     **{work.name: search.CONTENDERS for work in WORKS["search"]},
     **{work.name: shards.CONTENDERS for work in WORKS["shards"]},
 }
@@ -131,6 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             tables = [*report.about(repeats), hops.table(repeats), many.table(repeats), trainers.table(repeats)]
             tables += [sessions.table(repeats), shards.table(repeats)]
             tables += [groups.table(repeats), mixed.table(repeats), search.table(search.figures(repeats))]
+            tables += [rungs.table(repeats)]
             print("\n\n".join(filter(None, tables)), flush=True)
             if known is search.CONTENDERS:
                 search.draw(work, repeats, path.with_name(f"{path.stem}-{work.name}.png"))

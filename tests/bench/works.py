@@ -226,6 +226,13 @@ def encoder_head(number: int) -> Json:
     return sequential([LENGTH], *layers, *hidden, dense("out", 4, "softmax"))
 
 
+def mean_of_words(width: int, hidden: int) -> Json:
+    """What the mean of the words' vectors says of the field."""
+    layers = [layer("Embedding", "words", input_dim=2_000, output_dim=width), layer("GlobalAveragePooling1D", "mean")]
+    layers += [dense("hidden", hidden)] if hidden else []
+    return sequential([LENGTH], *layers, dense("out", 4, "softmax"))
+
+
 def stack(features: int, width: int, depth: int, classes: int) -> Json:
     """``depth`` square layers between the first one and the last."""
     hidden = [dense(f"hidden{number}", width) for number in range(depth + 1)]
@@ -657,6 +664,42 @@ SHARDED = (
     ),
 )
 
+# Decisions after a part of an epoch: 16 configurations of two architectures.
+SIXTEEN = grid(range(2), (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1), (32,))
+RUNGS_CLICKS = Work(
+    name="rungs_clicks",
+    about="60,000 rows x 64 features, two MLPs and 8 learning rates, 4 epochs",
+    table=clicks,
+    rows=60_000,
+    validation_rows=6_000,
+    classes=2,
+    architectures=(mlp(64, (128, 64), 2), mlp(64, (32,), 2)),
+    configurations=SIXTEEN,
+    epochs=4,
+)
+RUNGS = (
+    RUNGS_CLICKS,
+    RUNGS_CLICKS.but(
+        name="rungs_images",
+        about="20,000 moved MNIST images, two small CNNs and 8 learning rates, 4 epochs",
+        table=moved_digits,
+        rows=20_000,
+        validation_rows=2_000,
+        classes=10,
+        architectures=(cnn((8, 16), 32), cnn((4, 8, 16), 32)),
+        scale=255.0,
+    ),
+    RUNGS_CLICKS.but(
+        name="rungs_texts",
+        about="40,000 texts of 16 words, two models of their mean word and 8 learning rates, 4 epochs",
+        table=sentences,
+        rows=40_000,
+        validation_rows=4_000,
+        classes=4,
+        architectures=(mean_of_words(16, 32), mean_of_words(64, 0)),
+    ),
+)
+
 ONE_EACH = (
     *(W1, W2, W3, W4, W5),
     *(PACKING, PACK_MIXED, PACK_NARROW, PREDICT_MIXED, EXPLAIN, PREDICT, SINGLES, SESSIONS, TRAINERS),
@@ -670,6 +713,7 @@ WORKS: dict[str, list[Work]] = {
     "hops": list(HOPS),
     "many": list(MANY),
     "reuse": list(REUSE),
+    "rungs": list(RUNGS),
     "shards": list(SHARDED),
     "search": [*SEARCHES, SEARCH_ROWS],
 }
