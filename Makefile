@@ -199,7 +199,8 @@ $(RIVALS)/.installed: requirements-bench.txt
 # has an environment of its own. make bench makes the first two, and uses the third one if it is there.
 TABLES := build/bench/tables
 RELATED := build/bench/related
-$(TABLES)/.installed $(RELATED)/.installed build/bench/networks/.installed: build/bench/%/.installed: requirements-%.txt
+FORECASTS := build/bench/forecasts
+$(TABLES)/.installed $(RELATED)/.installed $(FORECASTS)/.installed build/bench/networks/.installed: build/bench/%/.installed: requirements-%.txt
 	@.venv/bin/python -m venv $(@D)
 	@$(@D)/bin/python -m pip install --quiet --no-input --disable-pip-version-check --require-hashes -r $<
 	@touch $@
@@ -217,6 +218,8 @@ bench: env-dev
 	  echo 'bench: continues without LightGBM, CatBoost and AutoGluon' >&2
 	@$(if $(if $(WORKS),$(findstring related,$(WORKS)),all),$(MAKE) --no-print-directory $(RELATED)/.installed,true) || \
 	  echo 'bench: continues without related tables' >&2
+	@$(if $(if $(WORKS),$(findstring forecasts,$(WORKS)),all),$(MAKE) --no-print-directory $(FORECASTS)/.installed,true) || \
+	  echo 'bench: continues without forecasts' >&2
 	@$(RUN)/python -m tests.bench --repeats $(REPEATS) $(if $(WORKS),--works $(WORKS)) \
 	  $(if $(CONTENDERS),--contenders $(CONTENDERS)) $(if $(BUSY),--busy $(BUSY)) $(BENCH)
 

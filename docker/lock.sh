@@ -14,7 +14,7 @@ lock() {
   local more=()
   # All files have the same versions, except where another tool needs older ones.
   case $file in
-    requirements.txt | requirements-tables.txt | requirements-networks.txt | requirements-related.txt) ;;
+    requirements.txt | requirements-tables.txt | requirements-networks.txt | requirements-related.txt | requirements-forecasts.txt) ;;
     *) more=(-c requirements.txt) ;;
   esac
   for before; do
@@ -46,3 +46,4 @@ lock requirements-site.txt "The environment of make site" 3.11 "group site"
 lock requirements-tables.txt "Other tools for make bench WORKS=tables, in an environment of their own" 3.11 "group tables"
 lock requirements-networks.txt "RealMLP and TabM for make bench WORKS=tables, in an environment of their own" 3.11 "group networks"
 lock requirements-related.txt "Other tools for make bench WORKS=related, in an environment of their own" 3.11 "group related"
+lock requirements-forecasts.txt "Other tools for make bench WORKS=forecasts, in an environment of their own" 3.11 "group forecasts"

@@ -99,6 +99,7 @@ FUNCTIONS = {
         "importance",
         "explain",
         "drift",
+        "backtest",
         "bouts",
         "transitions",
     ],

@@ -376,6 +376,10 @@ def metric_of(wished: str | None) -> str | None:
 def _require_fitting(layout: Layout, wished: str | None) -> None:
     """Raise an error if the objective's metric says nothing about the kind of target."""
     metric, kinds = metric_of(wished), {variable.target == "real" for variable in layout.outputs}
+    if metric is not None and any(variable.quantiles for variable in layout.outputs):
+        raise InvalidArgument(
+            f"objective cannot be '{wished}': the loss says how good quantiles are.", hint="Leave it out, or val_loss."
+        )
     if metric in METRICS_OF_CLASSES and kinds == {True}:
         what, instead = "a number", "val_loss or val_r2"
     elif metric in METRICS_OF_NUMBERS and kinds == {False}:
@@ -389,7 +393,7 @@ def _require_fitting(layout: Layout, wished: str | None) -> None:
 
 def _measures(layout: Layout, wished: str | None) -> Json:
     losses = [building.loss(variable) for variable in layout.outputs]
-    metrics = [[building.metric(variable)] for variable in layout.outputs]
+    metrics = [[one for one in [building.metric(variable)] if one is not None] for variable in layout.outputs]
     metric = metric_of(wished)
     if metric is not None and len(metrics) == 1 and metric not in metrics[0]:
         metrics[0].append(metric)

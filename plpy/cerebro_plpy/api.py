@@ -52,6 +52,7 @@ FUNCTIONS = {
     "runs.steering": ("add_configuration", "clone_model", "extend", "go_on", "set_budget", "stop_model"),
     "runs.tables.model_tables": ("materialize_run",),
     "segment.functions": ("data_in", "predict_chunk", "state_in", "state_out", "work", "worker_close", "worker_open"),
+    "judging.backtest": ("backtest",),
     "judging.bouts": ("bouts",),
     "judging.drift": ("drift_rows",),
     "judging.transitions": ("transitions",),

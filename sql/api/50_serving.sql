@@ -87,22 +87,33 @@ CREATE OR REPLACE FUNCTION cerebro.predict(
     probability_of text   DEFAULT NULL,
     related       text    DEFAULT NULL
 ) RETURNS TABLE (key_value text, target text, value double precision, class text, probability double precision,
-                 rank integer, lower double precision, upper double precision, forecast_for text)
+                 rank integer, lower double precision, upper double precision, forecast_for text,
+                 quantiles double precision[])
 LANGUAGE sql
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $sql$
 SELECT CASE WHEN o.timed THEN (p.id::text[])[1] ELSE p.id END, o.name,
        CASE WHEN o.labels IS NULL THEN p.number::double precision END, o.labels[1 + p.class::integer],
        CASE WHEN o.labels IS NOT NULL THEN p.number::double precision END, a.rank,
-       p.number::double precision - o.halves[1 + width_bucket(p.number::double precision, o.edges)],
-       p.number::double precision + o.halves[1 + width_bucket(p.number::double precision, o.edges)],
-       CASE WHEN o.timed THEN (p.id::text[])[2] END
+       CASE WHEN o.pair IS NOT NULL THEN q.numbers[o.pair[1] * cardinality(s.ids) + p.place]::double precision
+            ELSE p.number::double precision - o.halves[1 + width_bucket(p.number::double precision, o.edges)] END,
+       CASE WHEN o.pair IS NOT NULL THEN q.numbers[o.pair[2] * cardinality(s.ids) + p.place]::double precision
+            ELSE p.number::double precision + o.halves[1 + width_bucket(p.number::double precision, o.edges)] END,
+       CASE WHEN o.timed THEN (p.id::text[])[2] END,
+       CASE WHEN o.quantiles IS NOT NULL THEN
+            ARRAY(SELECT q.numbers[g.place * cardinality(s.ids) + p.place]::double precision
+                    FROM generate_series(0, cardinality(o.quantiles) - 1) AS g (place) ORDER BY g.place) END
   FROM cerebro_internal._predict_rows($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, true) s
  CROSS JOIN LATERAL unnest(s.answers) AS a
  CROSS JOIN LATERAL jsonb_to_recordset(s.outputs) AS o (output integer, name text, labels text[],
                                                         edges double precision[], halves double precision[],
-                                                        wanted text[], most integer, timed boolean)
- CROSS JOIN LATERAL ROWS FROM (unnest(s.ids), unnest(cerebro_internal._reals(a.classes)), unnest(cerebro_internal._reals(a.numbers)))
-       AS p (id, class, number)
+                                                        wanted text[], most integer, timed boolean,
+                                                        quantiles double precision[], pair integer[])
+ -- the quantiles of all rows, the lowest ones first; OFFSET: they are made once
+ CROSS JOIN LATERAL (SELECT CASE WHEN o.quantiles IS NOT NULL THEN cerebro_internal._reals(a.classes) END OFFSET 0) AS q (numbers)
+ CROSS JOIN LATERAL ROWS FROM (unnest(s.ids),
+                               unnest(CASE WHEN o.quantiles IS NULL THEN cerebro_internal._reals(a.classes) END),
+                               unnest(cerebro_internal._reals(a.numbers)))
+       WITH ORDINALITY AS p (id, class, number, place)
  WHERE o.output = a.output AND p.id IS NOT NULL
    AND CASE WHEN o.wanted IS NOT NULL THEN array_position(o.wanted, o.labels[1 + p.class::integer]) IS NOT NULL
             ELSE (a.rank > o.most) IS NOT TRUE END
@@ -134,7 +145,9 @@ query with the names of the training columns; they are prepared as in training.
 coverage, calibrated and thresholds need what cerebro.calibrate has kept with the model. A number to predict is in value.
 A class is in class, with its probability. A forecast has the key of the last row that it reads in key_value, and in
 forecast_for, as text, the time that it is for: so many steps after the last row as the horizon says. A step is the most
-frequent distance of two rows. NULL: the type of the column has no such late value.';
+frequent distance of two rows. NULL: the type of the column has no such late value. With a horizon of several rows, each has a
+row. quantiles has those that the model was trained for, in rising order: value is the median, or the nearest one to it, and
+coverage is that of two of them. Quantiles are calibrated, unless calibrated is false.';
 
 CREATE OR REPLACE FUNCTION cerebro.predict_into(
     model_table   text,
@@ -167,7 +180,7 @@ session, each row by the model of its group.
 - source_table: the table or view with the rows.
 - output_table: the new table. It has the columns of the key, the columns of keep, and a column predicted_TARGET. A class
   has the type of the target, and its probability is in probability. A number is double precision, with lower and upper if
-  coverage is given. The time that a forecast is for is in forecast_for. If the model has several targets, the names of
+  coverage is given. Quantiles are in q10, q50 and so on. The time that a forecast is for is in forecast_for. If the model has several targets, the names of
   the columns of probabilities and intervals begin with that of the target.
 - key: the column that tells the rows apart. NULL: the columns of the primary key or of another unique index; else
   a column that the model does not use, whose values differ in the first 1,000 rows.

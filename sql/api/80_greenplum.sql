@@ -27,7 +27,7 @@ BEGIN
         LANGUAGE sql
         SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $f$
         SELECT pg_catalog.row_to_json(p)::text
-          FROM (%s) p (key_value, target, value, class, probability, rank, lower, upper, forecast_for)
+          FROM (%s) p (key_value, target, value, class, probability, rank, lower, upper, forecast_for, quantiles)
         $f$
     $sql$, (SELECT prosrc FROM pg_catalog.pg_proc
              WHERE oid = 'cerebro.predict(text, text, text, integer, integer, double precision, boolean, boolean, text, text)'::regprocedure));
@@ -41,11 +41,13 @@ BEGIN
             thresholds boolean DEFAULT false, probability_of text DEFAULT NULL,
             related text DEFAULT NULL
         ) RETURNS TABLE (key_value text, target text, value double precision, class text, probability double precision,
-                         rank integer, lower double precision, upper double precision, forecast_for text)
+                         rank integer, lower double precision, upper double precision, forecast_for text,
+                         quantiles double precision[])
         LANGUAGE sql STABLE AS $f$
         SELECT j ->> 'key_value', j ->> 'target', (j ->> 'value')::double precision, j ->> 'class',
                (j ->> 'probability')::double precision, (j ->> 'rank')::integer,
-               (j ->> 'lower')::double precision, (j ->> 'upper')::double precision, j ->> 'forecast_for'
+               (j ->> 'lower')::double precision, (j ->> 'upper')::double precision, j ->> 'forecast_for',
+               pg_catalog.translate(j ->> 'quantiles', '[]', '{}')::double precision[]
           FROM (SELECT line::json AS j
                   FROM (SELECT p AS line FROM cerebro_internal._predictions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) p OFFSET 0) l) r
         $f$
@@ -67,7 +69,7 @@ BEGIN
          WHERE p.pronamespace = 'cerebro'::regnamespace
            AND p.proname IN ('evaluate', 'confusion_matrix', 'class_metrics', 'roc_curve', 'precision_recall', 'calibration', 'residuals',
                              'mistakes', 'importance', 'explain', 'drift', 'prepared_columns',
-                             'bouts', 'transitions')
+                             'bouts', 'transitions', 'backtest')
     LOOP
         EXECUTE pg_catalog.replace(judging.definition, ' FUNCTION cerebro.' || judging.name || '(',
                                    ' FUNCTION cerebro_internal._' || judging.name || '_rows(');

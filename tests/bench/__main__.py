@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 from tests.bench import (
     explaining,
+    forecasts,
     gpu,
     groups,
     growth,
@@ -42,7 +43,7 @@ from tests.bench.stage import Contender, Skipped, Stage
 from tests.bench.works import REUSE, WORKS, FrozenWork, GroupedWork, Work
 
 REDUCING = ("rows", "configurations", "epochs", "budget", "rivals")  # the options that make works smaller
-OF_SETS = (*tabular.WORKS, "related", "posture")  # they have data sets in place of a work
+OF_SETS = (*tabular.WORKS, "related", "posture", "forecasts")  # they have data sets in place of a work
 BY_NAME = {**{work.name: [work] for works in WORKS.values() for work in works}, **WORKS}
 CONTENDERS_OF = {
     "packing": other_work.PACKING,
@@ -165,6 +166,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(postures.table(lines), flush=True)
             found["works"]["posture"] = results.rounded({"measured": lines})
             results.write(found, path.with_suffix(".json"))
+        if asked.forecasts:
+            print("\n## forecasts: weighted quantile loss, and the part of the values in 0.9 intervals\n")
+            lines = forecasts.compared(
+                served, asked.contenders, asked.rivals, budget=asked.budget,
+                repeats=asked.repeats, record=record, say=say,
+            )  # fmt: skip
+            print(forecasts.table(lines), flush=True)
+            found["works"]["forecasts"] = results.rounded({"scores": lines})
+            results.write(found, path.with_suffix(".json"))
         if len(growing) > 1:
             print(f"\n## growth\n\n{growth.table(growing)}\n\n{growth.simulation_table(growing)}")
             growth.draw(growing, path.with_suffix(".png"))
@@ -174,7 +184,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def read(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description="docs/benchmarks.md")
     names = list(dict.fromkeys([*CONTENDERS, *(name for known in CONTENDERS_OF.values() for name in known)]))
-    names += [name for sets in (*tabular.WORKS.values(), related.SETS, postures.SETS, postures.NAMES) for name in sets]
+    sets = (*tabular.WORKS.values(), related.SETS, postures.SETS, postures.NAMES, forecasts.SETS)
+    names += [name for one in sets for name in one]
     works = [*WORKS, *OF_SETS]
     parser.add_argument("--works", type=chosen([*BY_NAME, *OF_SETS]), default=works, help=", ".join(works))
     parser.add_argument("--contenders", type=chosen(names), default=[], help=", ".join(names))
@@ -185,8 +196,9 @@ def read(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--budget", type=int, help="seconds for each data set of tables and related")
     parser.add_argument("--busy", type=int, default=0, help="processes that compute beside the contenders of tables")
     parser.add_argument(
-        "--rivals", type=chosen([*tabular.RIVALS, *related.NAMES]), default=[],
-        help=f"of tables: {', '.join(tabular.RIVALS)}; of related: {', '.join(related.NAMES)}",
+        "--rivals", type=chosen([*tabular.RIVALS, *related.NAMES, *forecasts.NAMES]), default=[],
+        help=f"of tables: {', '.join(tabular.RIVALS)}; of related: {', '.join(related.NAMES)};"
+        f" of forecasts: {', '.join(forecasts.NAMES)}",
     )  # fmt: skip
     parser.add_argument("--results", type=Path, default=Path("build/bench"), help="a folder")
     asked = parser.parse_args(arguments)
@@ -197,7 +209,7 @@ def read(arguments: Sequence[str] | None) -> argparse.Namespace:
         smaller.update(epochs=asked.epochs)
     asked.tables = [name for name in tabular.WORKS if name in asked.works]
     asked.related = "related" in asked.works
-    asked.posture = "posture" in asked.works
+    asked.posture, asked.forecasts = "posture" in asked.works, "forecasts" in asked.works
     asked.works = [
         work.but(**smaller, configurations=work.configurations[: asked.configurations])
         for name in asked.works

@@ -117,7 +117,10 @@ def python_with(package: str) -> str | None:
     """The Python interpreter that has this package: the current one, or one of the suite's environments."""
     for python in (
         sys.executable,
-        *(str(CLONE / f"build/bench/{name}/bin/python") for name in ("env", "tables", "networks", "related")),
+        *(
+            str(CLONE / f"build/bench/{name}/bin/python")
+            for name in ("env", "tables", "networks", "related", "forecasts")
+        ),
     ):
         with contextlib.suppress(OSError):
             find = f"import importlib.util, sys; sys.exit(not importlib.util.find_spec({package!r}))"

@@ -67,7 +67,8 @@ TEXT_RUNNERS: dict[str, tuple[tuple[str, ...], set[str]]] = {
 }
 # Greenplum reserves these words, and PostgreSQL does not: no alias may be one of them.
 RESERVED_BY_GREENPLUM = re.compile(
-    r"\b(decode(?!\()|distributed(?! (by|replicated|randomly)\b)|exclude|following|group_id|partition(?! (by|of)\b)"
+    r"\b(decode(?!\()|distributed(?! (by|replicated|randomly)\b)|exclude|following(?! and|\))|group_id"
+    r"|partition(?! (by|of)\b)"
     r"|(?<!\bunbounded )preceding|scatter|unbounded(?! preceding\b))\b",
     re.IGNORECASE,
 )

@@ -18,7 +18,7 @@ class Prediction(NamedTuple):
     """A row of ``cerebro.predict``. A number is in ``value``; a class in ``label``, with probability and rank.
 
     ``lower`` and ``upper`` are the ends of the interval of a number, if a coverage was given. ``forecast_for`` is the
-    time that a forecast is for.
+    time that a forecast is for. ``quantiles`` are those that the model was trained for.
     """
 
     key_value: str
@@ -30,6 +30,7 @@ class Prediction(NamedTuple):
     lower: float | None = None
     upper: float | None = None
     forecast_for: str | None = None
+    quantiles: list[float] | None = None
 
 
 class Evaluation(dict[str, float | None]):
@@ -94,7 +95,7 @@ class ModelMethods(DatabaseClient):
     ) -> RowList[Prediction]:
         """The predictions for the rows of a query. The comment of cerebro.predict describes the arguments."""
         rows = self.rows(
-            "SELECT key_value, target, value, class, probability, rank, lower, upper, forecast_for"
+            "SELECT key_value, target, value, class, probability, rank, lower, upper, forecast_for, quantiles"
             " FROM cerebro.predict(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
             (
                 model_table,

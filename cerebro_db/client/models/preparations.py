@@ -52,6 +52,11 @@ def document(stored: StoredModel) -> dict[str, Any]:
             "the model predicts each step of a window, which an exported model cannot do.",
             "cerebro.predict_into() predicts in the database.",
         )
+    if any(one.quantiles for one in layout.outputs) or any(one.later for one in layout.inputs):
+        raise ClientError(
+            "the model predicts quantiles, or reads columns of later rows, which an exported model does not.",
+            "cerebro.predict_into() predicts in the database.",
+        )
     if layout.windows is not None and layout.windows.mean:
         raise ClientError(
             "the model reads means of rows, which an exported model does not make.",

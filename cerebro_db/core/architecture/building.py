@@ -17,7 +17,7 @@ from ..packing.layout import Layout, Variable
 from ..packing.preparation import PACK_AGAIN, Measured
 from ..parameters.kind_parameters import Amount, Parameter
 from . import beginnings, bodies, trees
-from .graph import ZEROS, Graph
+from .graph import ZEROS, Graph, Level
 from .related import neighbourhoods, related_inputs
 from .related.related_inputs import Inputs, Neighbourhood, Read
 
@@ -25,6 +25,7 @@ Json = dict[str, Any]
 
 # Kinds whose last tensor has a vector for each step of a target.
 STEPS_APART = ("transformer", "lstm", "conv1d", "cnn_lstm")
+PINBALL = "Pinball"  # the loss of quantiles: nn/models/pinball.py
 NAME = re.compile("[A-Za-z][A-Za-z0-9_]*")  # of a layer, for all engines
 
 # kind -> parameter
@@ -32,16 +33,17 @@ EMBEDDING, LINEAR, BINS = Amount(16, 0, 256), Amount(1, 0, 1), Amount(0, 0, KNOT
 RELATED = {related_inputs.RELATED: related_inputs.OF_RELATED}
 OF_ALL: dict[str, Parameter] = {"dropout": Amount(0.1, 0.0, 0.95), "group_statistics": Amount(0, 0, 1), **RELATED}
 OF_VECTORS: dict[str, Parameter] = {**OF_ALL, related_inputs.ENCODER: neighbourhoods.OF_ENCODER}
+LEVEL = {"level": Amount(1, 0, 1)}  # of windows that forecast
 PARAMETERS: dict[str, dict[str, Parameter]] = {
     "mlp": {"layers": Amount(3, 0, 50), "units": Amount(128, 1, 65536), "linear": LINEAR, "embedding": EMBEDDING,
-            "bins": BINS, **OF_VECTORS},
+            "bins": BINS, **OF_VECTORS, **LEVEL},
     "resnet": {"blocks": Amount(3, 0, 50), "units": Amount(128, 1, 65536), "hidden": Amount(256, 1, 65536),
-               "linear": LINEAR, "embedding": EMBEDDING, "bins": BINS, **OF_VECTORS},
+               "linear": LINEAR, "embedding": EMBEDDING, "bins": BINS, **OF_VECTORS, **LEVEL},
     "transformer": {"blocks": Amount(2, 0, 50), "units": Amount(64, 1, 4096), "heads": Amount(4, 1, 64),
-                    "key": Amount(16, 1, 1024), "hidden": Amount(128, 1, 65536), **OF_ALL},
-    "lstm": {"layers": Amount(1, 1, 10), "units": Amount(64, 1, 4096), "embedding": EMBEDDING, **OF_ALL},
+                    "key": Amount(16, 1, 1024), "hidden": Amount(128, 1, 65536), **OF_ALL, **LEVEL},
+    "lstm": {"layers": Amount(1, 1, 10), "units": Amount(64, 1, 4096), "embedding": EMBEDDING, **OF_ALL, **LEVEL},
     "conv1d": {"blocks": Amount(2, 1, 20), "filters": Amount(64, 1, 4096), "kernel": Amount(5, 1, 1024),
-               "units": Amount(64, 1, 65536), "embedding": EMBEDDING, **OF_ALL},
+               "units": Amount(64, 1, 65536), "embedding": EMBEDDING, **OF_ALL, **LEVEL},
     "cnn": {"blocks": Amount(2, 1, 20), "filters": Amount(32, 1, 4096), "kernel": Amount(3, 1, 64),
             "units": Amount(128, 1, 65536), "embedding": EMBEDDING, **OF_VECTORS},
     "cnn_lstm": {"blocks": Amount(5, 1, 10), "channels": Amount(64, 1, 1024), "kernel": Amount(5, 1, 1024),
@@ -51,8 +53,8 @@ PARAMETERS: dict[str, dict[str, Parameter]] = {
                  **RELATED},
 }  # fmt: skip
 # They decide which layers there are.
-STRUCTURE = ("layers", "blocks", "channels", "rows", "linear", "embedding", "bins", "group_statistics", "rounds",
-             "depth", "rate", related_inputs.RELATED, related_inputs.ENCODER)  # fmt: skip
+STRUCTURE = ("layers", "level", "blocks", "channels", "rows", "linear", "embedding", "bins", "group_statistics",
+             "rounds", "depth", "rate", related_inputs.RELATED, related_inputs.ENCODER)  # fmt: skip
 
 
 def architecture(kind: str, layout: Layout, parameters: Json | None, where: str) -> Json:
@@ -73,6 +75,7 @@ def architecture(kind: str, layout: Layout, parameters: Json | None, where: str)
     read = related_inputs.read(layout, named[: len(layout.inputs)], chosen, where)
     graph = Graph(set(named), bool(chosen.get("group_statistics")), read.parts)
     outputs = list(zip(layout.outputs, named[len(layout.inputs) :]))
+    graph.level = _level(layout, named) if chosen.get("level") and not graph.group_statistics else None
     for variable, name, dtype in read.unread:
         graph.input(name, variable.shape, dtype)
     if kind == trees.KIND:
@@ -82,12 +85,38 @@ def architecture(kind: str, layout: Layout, parameters: Json | None, where: str)
     else:
         last = BODIES[kind](graph, read, chosen, where)
         for variable, name in outputs:
-            if variable.steps:
-                graph.output(_end_of_steps(graph, variable, name, last, apart=kind in STEPS_APART))
+            if graph.level is not None and graph.level.mean:
+                graph.output(_forecast(graph, layout, variable, name, last))
+            elif variable.steps:
+                graph.output(_end_of_steps(graph, variable, name, last, apart=kind in STEPS_APART and read.every > 0))
             else:
                 graph.output(_end(graph, variable, name, last, where))
     graph.inputs = named[: len(layout.inputs)]  # those without a name of their own are told by their order
     return graph.model(kind, _compiled([(name, loss(variable)) for variable, name in outputs]))
+
+
+def _level(layout: Layout, named: Sequence[str]) -> Level | None:
+    """Where windows that forecast a number have what it was; None: nowhere, or not in its own unit."""
+    if layout.windows is None or not layout.windows.horizon or len(layout.outputs) > 1:
+        return None
+    (output,) = layout.outputs
+    for variable, name in zip(layout.inputs, named):
+        place = 0
+        for column, feature in zip(variable.columns, variable.preparation.features):
+            if column == output.columns[0] and not variable.later and isinstance(feature, NumberFeature):
+                fits = feature.transform == "standard" and isinstance(output.preparation, Measured)
+                return Level(name, place) if fits else None
+            place += len(feature.names)
+    return None
+
+
+def _past(layout: Layout, column: str) -> NumberFeature:
+    """What the target was, as an input."""
+    features = (
+        feature for variable in layout.inputs for name, feature in zip(variable.columns, variable.preparation.features)
+        if name == column and isinstance(feature, NumberFeature)
+    )  # fmt: skip
+    return next(features)
 
 
 def can_have_bins(layout: Layout) -> bool:
@@ -104,15 +133,20 @@ def _numbers(layout: Layout) -> list[NumberFeature]:
     return [feature for feature in features if isinstance(feature, NumberFeature)]
 
 
-def loss(variable: Variable) -> str:
+def loss(variable: Variable) -> str | Json:
+    if variable.quantiles:
+        return {"class_name": PINBALL, "config": {"quantiles": list(variable.quantiles)}}
     return "mse" if variable.target == "real" else "categorical_crossentropy"
 
 
-def metric(variable: Variable) -> str:
+def metric(variable: Variable) -> str | None:
+    """None: the loss says it all."""
+    if variable.quantiles:
+        return None
     return "mae" if variable.target == "real" else "accuracy"
 
 
-def _compiled(losses: Sequence[tuple[str, str]]) -> Json:
+def _compiled(losses: Sequence[tuple[str, str | Json]]) -> Json:
     return {
         "optimizer": "adamw",
         "loss": losses[0][1] if len(losses) == 1 else dict(losses),
@@ -279,12 +313,24 @@ def _end(graph: Graph, variable: Variable, name: str, tensor: str, where: str) -
     preparation = variable.preparation
     if isinstance(preparation, Measured):
         # The layers before learn a number around 0; predictions and the loss are in the unit of the target.
-        found = _dense(graph, tensor, units=variable.elements)
-        return graph.measured(found, name, variable.elements, preparation.deviation, preparation.mean)
+        width = len(variable.quantiles) or variable.elements
+        found = _dense(graph, tensor, units=width)
+        return graph.measured(found, name, width, preparation.deviation, preparation.mean)
     if len(variable.shape) == 1:
-        return _dense(graph, tensor, name, units=variable.elements)
+        return _dense(graph, tensor, name, units=len(variable.quantiles) or variable.elements)
     found = _dense(graph, tensor, units=variable.elements)
     return graph.layer("Reshape", found, name, target_shape=list(variable.shape))
+
+
+def _forecast(graph: Graph, layout: Layout, variable: Variable, name: str, tensor: str) -> str:
+    """The layers of an output that are counted from the level of the window."""
+    assert graph.level is not None
+    width, past = len(variable.quantiles) or 1, _past(layout, variable.columns[0])
+    found = _dense(graph, tensor, units=(variable.steps or 1) * width)
+    if variable.steps:
+        found = graph.layer("Reshape", found, target_shape=[variable.steps, width])
+    found = graph.from_level(found, graph.level, variable.steps)
+    return graph.layer("Rescaling", found, name, scale=past.deviation, offset=past.mean)
 
 
 def _end_of_steps(graph: Graph, variable: Variable, name: str, tensor: str, *, apart: bool) -> str:
@@ -292,7 +338,7 @@ def _end_of_steps(graph: Graph, variable: Variable, name: str, tensor: str, *, a
 
     ``apart``: the tensor has a vector for each step; else it is one vector for all.
     """
-    (width,) = variable.of_step
+    (width,) = (len(variable.quantiles),) if variable.quantiles else variable.of_step
     preparation, of_classes = variable.preparation, variable.target != "real"
     last = "" if of_classes or isinstance(preparation, Measured) else name
     if apart:

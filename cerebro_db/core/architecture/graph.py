@@ -17,8 +17,19 @@ ANGLES = "angles"  # layers whose numbers are far from 0, and need all digits
 _EXACT = re.compile(rf"{_OF_GROUP.pattern}|{ANGLES}_[0-9]+")
 ZEROS: Json = {"module": "keras.initializers", "class_name": "Zeros", "config": {}, "registered_name": None}
 NUMPY = "keras.src.ops.numpy"
+LEAST_DISTANCE = 1e-4  # deviations: a window may have the same number in all rows
 SCALED = "bf,f->bf"  # each number times one of its own
 SCALED_STEPS = "bsf,f->bsf"
+
+
+@dataclass
+class Level:
+    """Where a window has what the target was in its rows: the later values are near them, in each series."""
+
+    name: str  # of the input
+    place: int  # among its numbers
+    mean: str = ""  # of the window, and the mean distance from it: tensors, once the input is read
+    distance: str = ""
 
 
 @dataclass
@@ -29,6 +40,7 @@ class Graph:
     group_statistics: bool = False  # whether a model for a group measures its numbers by the group's rows
     # Of inputs that are read in part: the shape of the whole, and the parts of its last dimension.
     parts: dict[str, tuple[tuple[int, ...], list[tuple[int, int]]]] = field(default_factory=dict)
+    level: Level | None = None  # of windows that forecast: the numbers that are measured by the window itself
     layers: list[Json] = field(default_factory=list)
     inputs: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
@@ -55,11 +67,33 @@ class Graph:
         """Numbers as they were packed, around 0, and as the next layers get them: around 0 within a group."""
         whole = self._declared(name, shape, "float32")
         packed = self._read(name, whole)
+        if self.level is not None and self.level.name == name:
+            packed = self._levelled(packed, shape, self.level)
         if not self.group_statistics:
             return packed, packed
         config: Json = {"trainable": False, "center": False, "scale": False, "epsilon": 1e-7}
         measured = self.layer("BatchNormalization", whole, self.free(INPUTS_OF_GROUP), **config)
         return packed, self._read(name, measured)
+
+    def _levelled(self, of: str, shape: Sequence[int], level: Level) -> str:
+        """A window whose numbers at a place are counted from their mean, in units of their mean distance from it."""
+        _, width = shape
+        its = self.slice(of, level.place, level.place + 1, 2)
+        level.mean = self.operation("Mean", its, axis=1, keepdims=True)
+        apart = self.layer("Subtract", [its, level.mean])
+        distance = self.operation("Mean", self.operation("Absolute", apart), axis=1, keepdims=True)
+        level.distance = self.layer("Rescaling", distance, scale=1.0, offset=LEAST_DISTANCE)
+        near = self.layer("Multiply", [apart, self.operation("Reciprocal", level.distance)])
+        spans = [(0, level.place), (level.place + 1, width)]
+        others = [self.slice(of, start, end, 2) for start, end in spans if start < end]
+        return self.joined([near, *others])
+
+    def from_level(self, of: str, level: Level, steps: int) -> str:
+        """Numbers in the unit of those of the input.  ``steps``: each row has so many vectors; 0: one."""
+        mean, distance = level.mean, level.distance
+        if not steps:
+            mean, distance = (self.layer("Reshape", one, target_shape=[1]) for one in (mean, distance))
+        return self.layer("Add", [self.layer("Multiply", [of, distance]), mean])
 
     def measured(self, of: str, name: str, elements: int, deviation: float, mean: float, steps: int = 0) -> str:
         """Numbers around 0 in the unit of a target; with a group's statistics, of the target in the group's rows.

@@ -47,6 +47,7 @@ def fits(layout: Layout) -> bool:
     """Whether trees can read such columns, and predict such a target."""
     outputs, flat = layout.outputs, len(layout.outputs) == 1 and len(layout.outputs[0].shape) == 1
     inputs = related_inputs.flat_inputs(layout)
+    flat = flat and not layout.outputs[0].quantiles
     return layout.windows is None and flat and bool(inputs) and _count(inputs, outputs) <= MOST_FEATURES
 
 
@@ -102,6 +103,8 @@ def require_fitting(
 ) -> None:
     if windows:
         raise BadData(f"{where}: trees read rows, and these are windows of rows.", hint="For instance lstm or conv1d.")
+    if outputs[0].quantiles:
+        raise BadData(f"{where}: trees predict no quantiles.", hint="For instance mlp or resnet.")
     if len(outputs) > 1 or len(outputs[0].shape) != 1:
         raise BadData(f"{where}: trees predict one target, a class or a vector of numbers.", hint="For instance mlp.")
     if (count := _count(inputs, outputs)) > MOST_FEATURES:

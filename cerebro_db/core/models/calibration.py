@@ -1,6 +1,7 @@
 # ruff: noqa: UP007, UP045  (get_type_hints evaluates the annotations, on Python 3.9 too)
 """What is kept of a model's errors on rows that did not train it: quantiles, a temperature, and weights of classes.
 
+- Of the quantiles of a number, shifts with which so many values lie below each as it says.
 - Of a number, the quantiles of the errors give an interval around each prediction (split conformal prediction).
 - Of a class, one temperature makes the probabilities as large as the classes are frequent: those of a row are raised to
   the power 1 / temperature and divided by their sum, which leaves their order as it is.
@@ -20,11 +21,13 @@ from ..codec import Identifier, Misfit, Number, Within
 from ..documents import LARGEST_NUMBER, LARGEST_WHOLE
 from ..errors import BadData, InvalidArgument, WrongState
 from ..packing.preparation import MOST_COLUMNS
+from ..packing.quantiles import MOST_QUANTILES
 from ..records import dataclass
 from .metrics import LEAST_PROBABILITY as LEAST
 
 Json = dict[str, Any]
 Probabilities = Sequence[Sequence[float]]  # of each row, those of all classes
+Summary = tuple[str, Union[float, None], Union[float, None]]  # what is measured, before, and after
 
 LOWEST, HIGHEST = 0.05, 20.0  # temperatures
 ENOUGH = 1e-6  # change of a temperature, as a part of it
@@ -139,6 +142,84 @@ def _scales(pairs: list[tuple[float, float]]) -> tuple[list[float], list[float]]
         counts[place] += 1
     least = LEAST_SCALE * mean or 1.0  # no errors at all: any scale will do
     return edges, [max(least, total / count) if count else max(least, mean) for total, count in zip(sums, counts)]
+
+
+# -- quantiles ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Shifts:
+    """What is added to the quantiles of a number: of each, a part of the distance of the lowest and the highest one.
+
+    The numbers of a forecast far ahead, or of a large series, have a large distance, and large errors.
+    """
+
+    rows: Rows
+    shifts: Annotated[tuple[Number, ...], Within(1, MOST_QUANTILES)]
+
+    kind: ClassVar[str] = "quantiles"
+
+    def tag(self) -> Json:
+        return {"kind": self.kind}
+
+
+def shifts_of(levels: Sequence[float], predicted: Sequence[Sequence[float]], actual: Sequence[float]) -> Shifts:
+    """The shifts with which so many values lie below each quantile as it says (conformal prediction).
+
+    Among the scores of n rows, that of a new row has each of the n + 1 places with the same probability.
+    """
+    rows = [(its, truth, distance) for its, truth in zip(predicted, actual) if (distance := distance_of(its)) > 0]
+    shifts = []
+    for place, level in enumerate(levels):
+        scores = sorted((truth - its[place]) / distance for its, truth, distance in rows)
+        whole = (len(scores) + 1) * level
+        # Of a low quantile the score below, of a high one that above: intervals hold at least what they promise.
+        at = math.floor(whole + 1e-9) if level < 0.5 else math.ceil(whole - 1e-9)
+        if level == 0.5 and scores:
+            shifts.append((scores[(len(scores) - 1) // 2] + scores[len(scores) // 2]) / 2)
+        else:
+            shifts.append(scores[min(max(at, 1), len(scores)) - 1] if scores else 0.0)
+    return Shifts(max(1, len(actual)), tuple(shifts))
+
+
+def distance_of(quantiles: Sequence[float]) -> float:
+    """The unit of shifts: 1 if there is one quantile."""
+    return quantiles[-1] - quantiles[0] if len(quantiles) > 1 else 1.0
+
+
+def shifted(quantiles: Sequence[float], shifts: Sequence[float]) -> list[float]:
+    distance = distance_of(quantiles)
+    return sorted(one + shift * distance for one, shift in zip(quantiles, shifts))
+
+
+def pinball(levels: Sequence[float], predicted: Sequence[Sequence[float]], actual: Sequence[float]) -> float:
+    """Twice the mean pinball loss, as nn/models/pinball.py has it."""
+    losses = (
+        max(level * (truth - one), (level - 1) * (truth - one))
+        for its, truth in zip(predicted, actual)
+        for level, one in zip(levels, its)
+    )
+    return 2 * math.fsum(losses) / (len(actual) * len(levels))
+
+
+def of_quantiles(
+    levels: Sequence[float], predicted: Sequence[Sequence[float]], actual: Sequence[float]
+) -> tuple[Shifts, list[Summary]]:
+    """The calibration of quantiles, and the loss and the part of all values between two of them on these rows."""
+    found = shifts_of(levels, predicted, actual)
+    after = [shifted(its, found.shifts) for its in predicted]
+    told: list[Summary] = [
+        ("rows", None, float(len(actual))),
+        ("pinball", pinball(levels, predicted, actual), pinball(levels, after, actual)),
+    ]
+    for low in range(len(levels) // 2):
+        high = len(levels) - 1 - low
+        held = (
+            sum(its[low] <= truth <= its[high] for its, truth in zip(rows, actual)) / len(actual)
+            for rows in (predicted, after)
+        )
+        told.append((f"coverage {levels[high] - levels[low]:g}", next(held), next(held)))
+    return found, told
 
 
 # -- probabilities -------------------------------------------------------------------------------------------
@@ -367,7 +448,7 @@ def costs(given: Any, labels: Sequence[str | None], where: str) -> tuple[float, 
 
 # -- the document ----------------------------------------------------------------------------------------------
 
-Calibration = Mapping[str, Union[Errors, Classes]]  # by target
+Calibration = Mapping[str, Union[Errors, Shifts, Classes]]  # by target
 
 
 @dataclass(frozen=True)
@@ -382,17 +463,19 @@ def to_json(kept: Calibration) -> Json:
 def read(document: Any, classes: Mapping[str, int | None], where: str) -> Calibration:
     """The calibration in a document that a user may have written.  ``classes``: of each target; None: a number."""
     hint = "SELECT cerebro.calibrate('…'); makes it anew."
-    found: dict[str, Errors | Classes] = {}
+    found: dict[str, Errors | Shifts | Classes] = {}
     for place, target in enumerate(codec.decode(_Document, document, where, BadData, hint).targets):
         its = f"{where}: targets[{place}]"
         name = codec.read(Identifier, target.get("name"), f"{its}: name", hint)
         if name not in classes or name in found:
             raise BadData(f"{its}: name has to be a target of the model, and each only once.", hint=hint)
         kind: type[Any] = Errors if classes[name] is None else Classes
+        if kind is Errors and target.get("kind") == Shifts.kind:
+            kind = Shifts
         if target.get("kind") != kind.kind:
             raise BadData(f"{its}: kind does not fit the target '{name}'.", hint=hint)
         parameters = {key: value for key, value in target.items() if key not in ("name", "kind")}
-        one: Errors | Classes = codec.decode(kind, parameters, its, BadData, hint)
+        one: Errors | Shifts | Classes = codec.decode(kind, parameters, its, BadData, hint)
         if isinstance(one, Classes) and one.weights is not None and len(one.weights) != classes[name]:
             raise BadData(f"{its}: weights has to have a number for each of the {classes[name]} classes.", hint=hint)
         found[name] = one
@@ -400,7 +483,6 @@ def read(document: Any, classes: Mapping[str, int | None], where: str) -> Calibr
 
 
 Weigh = Callable[[Probabilities, Sequence[int]], tuple[float, ...]]  # finds the weights of classes
-Summary = tuple[str, Union[float, None], Union[float, None]]  # what is measured, before, and after
 
 
 def of_classes(

@@ -10,7 +10,7 @@ from ..documents import LARGEST_NUMBER
 from ..errors import BadData, InvalidArgument
 from ..records import dataclass, field
 from ..sql_types import BYTES, DATES, INTEGERS, LABELS, OTHER_NUMBERS, REALS, TIME, WITH_ZONE, SqlType
-from . import identifiers, images
+from . import identifiers, images, quantiles
 from .buffer_format import LARGEST_BYTES, elements
 from .distributions import FEW_VALUES, Distribution, Transform, chosen, edges, rounded, six_digits
 from .features import CYCLES, LEAST, TRANSFORMS, CategoryFeature, DateFeature, Feature, NumberFeature, WordsFeature
@@ -33,9 +33,10 @@ IDS = (1000, 2000, 4000, 8000, 20_000)
 FEW_WITHOUT_MEANS, ROWS_PER_MEAN = 20, 5
 ROWS_PER_CODE = 5  # on average, of whole numbers that are codes by their name
 
+DAYS_OF = {"year": 365.0, "month": 30.0, "week": 7.0, "day": 1.0}  # of the cycles of a date
 CHOICES = ("number", "category", "date", "words", "pixels", "ignore", *TRANSFORMS)
 ARGUMENTS = {
-    "number": ("transform", "not_finite", "mean", "deviation"),
+    "number": ("transform", "not_finite", "mean", "deviation", "quantiles"),
     "category": ("values", "least", "buckets", "unknown", "means"),
     "date": ("cycles",),
     "words": ("length", "ids"),
@@ -243,6 +244,8 @@ def _check_argument(where: str, choice: str, name: str, value: Any) -> None:
             raise InvalidArgument(
                 f"{where}: {name} cannot be {value!r}.", hint=f"It must be an integer from {low} to {high}."
             )
+    if name == "quantiles":
+        quantiles.read(value, f"{where}: quantiles")
     if name == "means" and not isinstance(value, bool):
         raise InvalidArgument(f"{where}: means cannot be {value!r}.", hint="It is true or false.")
     if name == "shape" and not _is_shape(value):
@@ -365,6 +368,13 @@ def may_be_titles(found: Found) -> bool:
     return few_words and found.family == "text" and 2 * found.groups > found.filled
 
 
+def in_its_unit(wish: Wish) -> Wish:
+    """What is wished of a target's past, which is compared with its future: a number without a transform."""
+    if wish.choice not in (None, "number"):
+        return wish
+    return replace(wish, choice="number", arguments={"transform": "standard", **wish.arguments})
+
+
 def choice_of(found: Found, wish: Wish) -> str:
     """What a column becomes if it is not ignored."""
     return wish.choice or _usual(found)
@@ -417,6 +427,20 @@ def _date(found: Found, wish: Wish) -> DateFeature:
         missing=found.nulls > 0,
         edges=days,
     )
+
+
+def of_forecasts(feature: Feature, found: Found, wish: Wish) -> Feature:
+    """A date that forecasts are for: without its days, which are later than all that were seen.
+
+    Of its cycles those that the rows have seen twice, and that have two rows at least.
+    """
+    if not isinstance(feature, DateFeature) or found.family == "time":
+        return feature
+    span = found.numbers.high - found.numbers.low
+    step = span / max(1, found.groups - 1)
+    fitting = tuple(one for one in feature.cycles if 2 * step <= DAYS_OF[one] <= span / 2)
+    cycles = feature.cycles if "cycles" in wish.arguments else fitting or feature.cycles[:1]
+    return replace(feature, cycles=cycles, mean=0.0, deviation=0.0, edges=())
 
 
 def _category(found: Found, wish: Wish) -> CategoryFeature:

@@ -20,6 +20,7 @@ from ..records import dataclass, field
 from ..sql_types import SqlType
 from .buffer_format import ITEM_BYTES, LARGEST_BYTES, elements
 from .preparation import MOST_COLUMNS, MOST_FOLDS, PACK_AGAIN, Fold, Preparation
+from .quantiles import MOST_QUANTILES, quantiles_are_right
 from .related import Related
 from .subgroups import LONGEST_LABEL, MOST_GROUPS, Piece
 from .windows import Windows
@@ -36,6 +37,14 @@ OUTPUT: tuple[str | None, ...] = ("class", "encoded", "real")
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
+def _rising(quantiles: tuple[float, ...]) -> None:
+    if not quantiles_are_right(quantiles):
+        raise Misfit(f"have to be at most {MOST_QUANTILES} rising numbers between 0 and 1")
+
+
+Quantiles = Annotated[tuple[float, ...], Within(0, MOST_QUANTILES), _rising]
+
+
 @dataclass(frozen=True)
 class Variable:
     """One input or output: a column of the packed table, and one of the model's inputs or outputs."""
@@ -47,6 +56,15 @@ class Variable:
     preparation: Preparation
     # Of an output with a value for each step of a window: how many; the first number of the shape. 0: it has one value.
     steps: Annotated[int, Within(0, LARGEST_ID)] = codec.omitted(0)
+    # Of a number to predict: the quantiles that a model predicts of it; none: its mean.
+    quantiles: Quantiles = codec.omitted(())
+    # Of an input: so many rows after those of the window, because its columns are known before.
+    later: Annotated[int, Within(0, LARGEST_ID)] = codec.omitted(0)
+
+    @property
+    def middle(self) -> int:
+        """The place of the quantile that stands for the number: the median, or the nearest one to it."""
+        return min(range(len(self.quantiles)), key=lambda place: abs(self.quantiles[place] - 0.5))
 
     @property
     def of_step(self) -> tuple[int, ...]:
@@ -77,11 +95,13 @@ class Variable:
         shown: Json = {"name": self.name, "dtype": self.dtype, "shape": list(self.shape)}
         if self.target is None:
             return {**shown, "scale": self.preparation.scale(self.dtype)}
-        return {**shown, "kind": self.target, **({"steps": self.steps} if self.steps else {})}
+        quantiles = {"quantiles": list(self.quantiles)} if self.quantiles else {}
+        return {**shown, "kind": self.target, **({"steps": self.steps} if self.steps else {}), **quantiles}
 
     def to_document(self) -> Json:
         columns = {} if self.columns == (self.name,) else {"columns": list(self.columns)}
-        return {**self.for_trainer(), **columns, "preparation": codec.encode(self.preparation)}
+        later = {"later": self.later} if self.later else {}
+        return {**self.for_trainer(), **columns, **later, "preparation": codec.encode(self.preparation)}
 
     @classmethod
     def from_document(cls, document: Any) -> Variable:
@@ -99,15 +119,19 @@ class Variable:
     def require_agreement(self) -> None:
         if self.dtype not in self.preparation.dtypes:
             raise Misfit(f"cannot be {self.dtype}, by the preparation", "dtype")
+        if self.quantiles and (self.target != "real" or self.of_step != (1,)):
+            raise Misfit("need a target that is one number", "quantiles")
 
-    def require_use(self, targets: Sequence[str | None], windows: int | None, steps: int = 0) -> None:
+    def require_use(self, targets: Sequence[str | None], windows: int | None, steps: int = 0, later: int = 0) -> None:
         """An error if it is not prepared for one of these.
 
         ``windows``: the rows of a window, or the steps of a target of such; None: the row has one value.
-        ``steps``: those of an output.
+        ``steps``: those of an output.  ``later``: what an input may have, besides 0.
         """
         if self.target not in targets:
             raise Misfit(f"cannot be {self.preparation.kind}", "preparation.kind")
+        if self.later != (later if self.later else 0):
+            raise Misfit(f"has to be {later}, as the sequence says", "later")
         if self.steps != steps:
             raise Misfit(f"has to be {steps}, as the sequence says", "steps")
         of_row = self.shape if windows is None else self.shape[1:] if self.shape[0] == windows else ()
@@ -252,7 +276,7 @@ class Layout:
 
     def require_agreement(self) -> None:
         length = None if self.windows is None else self.windows.length
-        steps = 0 if self.windows is None else self.windows.steps
+        steps, later = (0, 0) if self.windows is None else (self.windows.steps, self.windows.reach)
         for part, variables, targets, windows, its in (
             ("inputs", self.inputs, INPUT, length, 0),
             ("outputs", self.outputs, OUTPUT, steps or None, steps),
@@ -261,7 +285,7 @@ class Layout:
         ):
             for variable in filter(None, variables):
                 try:
-                    variable.require_use(targets, windows, its)
+                    variable.require_use(targets, windows, its, later if part == "inputs" else 0)
                 except Misfit as misfit:
                     raise misfit.within(f".{part} '{variable.name}'") from None
         if {len(partition.folds) for partition in self.partitions} - {self.folds}:
@@ -279,11 +303,11 @@ class Layout:
     def _require_columns(self) -> None:
         """An error if two inputs are made of one column, unless it is a number or date for one, a category for the
         other."""
-        used: dict[str, list[tuple[str, SqlType | None]]] = {}
+        used: dict[tuple[str, int], list[tuple[str, SqlType | None]]] = {}
         for variable in self.inputs:
             types = {column: one.type for column, one in zip(variable.columns, variable.preparation.features)}
             for column in variable.columns:
-                used.setdefault(column, []).append((variable.preparation.kind, types.get(column)))
+                used.setdefault((column, variable.later), []).append((variable.preparation.kind, types.get(column)))
         for its in used.values():
             kinds, of = {kind for kind, _ in its}, {type for _, type in its}
             if len(its) > 1 and (len(kinds) < len(its) or len(of) > 1 or None in of):

@@ -143,6 +143,7 @@ LOSSES = Vocabulary(
     MeanAbsolutePercentageError    mean_absolute_percentage_error
     MeanSquaredError               mean_squared_error
     MeanSquaredLogarithmicError    mean_squared_logarithmic_error
+    Pinball                        pinball quantiles=numbers!
     Poisson                        poisson
     SparseCategoricalCrossentropy  sparse_categorical_crossentropy from_logits=flag ignore_class=index? axis=axis
     SquaredHinge                   squared_hinge

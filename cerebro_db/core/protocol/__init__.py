@@ -112,6 +112,7 @@ from .parts import (
     ModelState,
     Origin,
     PredictionInput,
+    Quantiles,
     RowPortion,
     RowsBeside,
     Span,

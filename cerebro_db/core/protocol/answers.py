@@ -265,10 +265,12 @@ class MetricsMerged:
 
 @dataclass(frozen=True)
 class PredictedOutput:
-    """What lies in the file of an output: values of a shape per row, or best classes."""
+    """What lies in the file of an output: values of a shape per row, best classes, or quantiles."""
 
     shape: Optional[list[int]] = None  # shape of a row; None: the file has classes
     ranks: Optional[int] = None  # how many of the best classes the file has
+    quantiles: int = 0  # how many the file has: first the lowest one of each row
+    middle: int = 0  # the place of the one that stands for all
 
 
 @dataclass(frozen=True)

@@ -343,9 +343,19 @@ class Calibrated:
 
 
 @dataclass(frozen=True)
+class Quantiles:
+    """An output has the quantiles of a number.  They are answered in rising order, and one of them stands for all."""
+
+    count: int  # how many
+    middle: int  # the place of the one that stands for all
+    shifts: Optional[list[float]] = None  # added to each, in units of highest - lowest; None: nothing
+
+
+@dataclass(frozen=True)
 class BestClasses:
     """Predict the best classes of each row and their probabilities, not all values."""
 
     labels: list[Optional[int]]  # number of classes of each output; None: its values are predicted as they are
     ranks: Optional[int] = None  # how many of the best classes; None: all
     calibrated: Optional[list[Optional[Calibrated]]] = None  # for each output; None: as the model predicts them
+    quantiles: Optional[list[Optional[Quantiles]]] = None  # for each output; None: it has none

@@ -79,6 +79,15 @@ def output_column(variable: dict[str, Any], shape: Shape, loss: str) -> OutputCo
     packed, name, kind = tuple(variable["shape"]), variable["name"], variable.get("kind", "real")
     units, steps = shape[-1] if shape else 1, variable.get("steps", 0)
     squashed = squash(loss)
+    quantiles = variable.get("quantiles") or []
+    if (squashed == "pinball") != bool(quantiles) or quantiles and units != len(quantiles):
+        raise ConfigurationFailed(
+            f"the model's output has {_count(units, 'unit')} and the loss {loss}, but the column {name} has"
+            f" {len(quantiles)} quantiles",
+            hint="The loss of quantiles is pinball, with a unit for each; pack the table with the same quantiles.",
+        )
+    if quantiles:
+        return OutputColumn("values", "float32", None)
     if kind == "real" and math.prod(packed[1:] if steps else packed) == 1 and squashed in CATEGORICAL | {SPARSE}:
         raise ConfigurationFailed(
             f"{loss} compares classes, but the column {name} holds a number per row, for a regression",

@@ -16,7 +16,7 @@ from cerebro_db.core.architecture import allowlist, trees
 from cerebro_db.core.architecture.limits import check_activations
 from cerebro_db.core.errors import ConfigurationFailed, OutOfResources
 from cerebro_db.core.parameters.params import check_compile
-from cerebro_db.nn.models import custom_functions, numbers
+from cerebro_db.nn.models import custom_functions, numbers, pinball
 from cerebro_db.nn.models.dtypes import item_bytes
 
 PICKED_BY_SHAPE = ("accuracy", "acc", "crossentropy", "ce")
@@ -135,7 +135,7 @@ def _compile(model: Any, optimizer: Any, parameters: dict[str, Any]) -> None:
 
     model.compile(
         optimizer=optimizer,
-        loss=_each(parameters["loss"], keras.losses.get),
+        loss=_each(parameters["loss"], pinball.get),
         loss_weights=parameters.get("loss_weights"),
         metrics=_each(parameters.get("metrics"), keras.metrics.get),
         weighted_metrics=_each(parameters.get("weighted_metrics"), keras.metrics.get),

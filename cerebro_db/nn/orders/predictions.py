@@ -14,7 +14,15 @@ from collections.abc import Callable
 import numpy as np
 
 from cerebro_db.core.models.metrics import LEAST_PROBABILITY
-from cerebro_db.core.protocol import BestClasses, Calibrated, Predict, Predicted, PredictedMore, PredictedOutput
+from cerebro_db.core.protocol import (
+    BestClasses,
+    Calibrated,
+    Predict,
+    Predicted,
+    PredictedMore,
+    PredictedOutput,
+    Quantiles,
+)
 from cerebro_db.nn.orders import explanations
 from cerebro_db.nn.programs import Programs, ReadyProgram
 from cerebro_db.nn.rows.data import Dataset, predicted_at_once, slabs
@@ -53,6 +61,11 @@ def _answers(
         labels = order.best.labels if order.best else itertools.repeat(None)
         corrected = order.best.calibrated if order.best and order.best.calibrated else itertools.repeat(None)
         values = _outputs(programs, order, rows, listen)[1]
+        if order.best and order.best.quantiles:
+            values = [
+                its if one is None else np.sort(its, axis=-1)[..., one.middle]
+                for its, one in zip(values, order.best.quantiles)
+            ]
         return [
             its if one is None else tempered(its, one.temperature)
             for its, one in zip(
@@ -90,9 +103,20 @@ def _outputs(
 def _answer(best: BestClasses | None, number: int, values: np.ndarray) -> tuple[PredictedOutput, np.ndarray]:
     """What is answered for an output with this number, and its numbers."""
     labels = best.labels[number] if best else None
+    quantiles = best.quantiles[number] if best and best.quantiles else None
+    if quantiles is not None:
+        return rising(values, quantiles)
     if best is None or labels is None:
         return PredictedOutput(shape=list(values.shape[1:])), values.astype("<f4", copy=False)
     return best_classes(values, labels, best.ranks, best.calibrated[number] if best.calibrated else None)
+
+
+def rising(values: np.ndarray, wanted: Quantiles) -> tuple[PredictedOutput, np.ndarray]:
+    """The quantiles of all rows, the lowest one of each row first.  A model may have learned some that cross."""
+    found = np.sort(values.reshape(-1, wanted.count), axis=1)
+    if wanted.shifts is not None:
+        found = np.sort(found + np.array(wanted.shifts, found.dtype) * (found[:, -1:] - found[:, :1]), axis=1)
+    return PredictedOutput(quantiles=wanted.count, middle=wanted.middle), found.T.astype("<f4", order="C")
 
 
 def best_classes(

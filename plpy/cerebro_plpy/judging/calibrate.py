@@ -12,12 +12,13 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Union
 
 from cerebro_db.core import documents
 from cerebro_db.core.errors import BadData, InvalidArgument, NotPermitted, Unsupported, WrongState
 from cerebro_db.core.models import calibration, quality
-from cerebro_db.core.models.calibration import Calibration, Classes, Errors
+from cerebro_db.core.models.calibration import Calibration, Classes, Errors, Shifts
 from cerebro_db.core.models.quality import Quality
 from cerebro_db.core.names import is_name
 from cerebro_db.core.packing.layout import Variable
@@ -42,7 +43,7 @@ TRIED_ROWS = 1000  # tell how long more of them will take
 COVERAGE = 0.9  # of the intervals that a notice tells of
 NEARLY = 0.01  # how far the sum of probabilities may be from 1
 
-Learned = tuple[Union[Errors, Classes], list[calibration.Summary]]
+Learned = tuple[Union[Errors, Shifts, Classes], list[calibration.Summary]]
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def calibrate(
         if variable.target == "encoded" or (variable.target == "real" and variable.of_step != (1,)):
             raise Unsupported(f"the target '{variable.name}' is an array.", hint="Arrays cannot be calibrated.")
     measure = _measure(decide_by, chosen)
-    found: dict[str, Errors | Classes] = dict(calibrations.of_model(db, model))
+    found: dict[str, Errors | Shifts | Classes] = dict(calibrations.of_model(db, model))
     told: list[dict[str, Any]] = []
     qualities: list[Quality] = []
     read = _samples(db, model, rows(), chosen, until, related)
@@ -116,6 +117,9 @@ def in_words(told: Sequence[Mapping[str, Any]], by_default: Mapping[str, bool]) 
             )
         elif one["measure"] in WORDS:
             said.append(f"{WORDS[one['measure']]}{of} {short(one['before'])} before and {short(one['after'])} after it")
+        elif one["measure"].startswith("coverage "):
+            level = one["measure"].partition(" ")[2]
+            said.append(f"intervals{of} with coverage {level} held {one['before']:.0%} before it")
         elif one["measure"] == f"interval_width {COVERAGE:g}":
             said.append(f"intervals{of} with coverage {COVERAGE:g} are {short(one['after'])} wide on average")
     return "; ".join(said)
@@ -232,7 +236,7 @@ def _of_query(db: Database, model: TrainedModel, query: str, variable: Variable,
         for count, ids, variables in streaming.chunks(db, rows, reading):
             answers = prediction.predict(count, variables)
             pair_of = [json.loads(one or "[]") for one in ids]
-            sample.add(answers[place][3], [sample.known(pair[1]) if len(pair) > 1 else None for pair in pair_of])
+            sample.add(answers[place], [sample.known(pair[1]) if len(pair) > 1 else None for pair in pair_of])
     return sample
 
 
@@ -281,6 +285,9 @@ def _checked(db: Database, variable: Variable, sample: Sample) -> list[Any]:
 def _calibrated(
     db: Database, variable: Variable, sample: Sample, predicted: list[Any], measure: Any, until: float | None
 ) -> Learned:
+    if sample.levels:
+        of_levels = partial(calibration.of_quantiles, sample.levels)
+        return _in_time(db, variable, of_levels, sample.quantiles, sample.actual, until)
     if sample.labels is None:
         return _in_time(db, variable, calibration.of_numbers, predicted, sample.actual, until)
     labels, weigh = sample.labels, _weigh(db, variable, sample, measure)

@@ -6,11 +6,11 @@ import copy
 import math
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Union
 
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.models import calibration
-from cerebro_db.core.models.calibration import Classes, Errors
+from cerebro_db.core.models.calibration import Classes, Errors, Shifts
 from cerebro_db.core.packing import originals
 from cerebro_db.core.packing.features import NumberFeature
 from cerebro_db.core.packing.layout import Variable
@@ -24,6 +24,7 @@ from . import evaluating, explaining, packed_rows, samples
 from .samples import Sample
 
 Json = dict[str, Any]
+Kept = Union[Errors, Shifts, Classes, None]
 
 MOST_TARGETS = 5
 EXAMPLES = 4  # of each sort
@@ -102,7 +103,7 @@ def _rounded(values: Iterable[float]) -> list[float]:
     return [float(f"{value:.{DIGITS}g}") for value in values]
 
 
-def _of_numbers(sample: Sample, kept: Errors | Classes | None) -> Json:
+def _of_numbers(sample: Sample, kept: Kept) -> Json:
     found: Json = {"actual": _rounded(sample.actual), "predicted": _rounded(sample.predicted)}
     if isinstance(kept, Errors) and kept.rows >= calibration.rows_needed(COVERAGE):
         halves = [kept.half_width(value, COVERAGE) for value in sample.predicted]
@@ -123,7 +124,7 @@ def _as_predicted(sample: Sample, applied: calibrations.Applied) -> Sample:
     return found
 
 
-def _of_classes(sample: Sample, plain: Sample, kept: Errors | Classes | None) -> Json:
+def _of_classes(sample: Sample, plain: Sample, kept: Kept) -> Json:
     """``sure``: the probability of the predicted class; ``known``: that of the actual one.
 
     ``plain``: the same with the probabilities of the model itself.

@@ -23,7 +23,7 @@ from ..models.trained import TrainedModel, class_labels
 from ..packing import packed
 from ..packing.packed import Packed
 from ..predicting import trainers
-from ..segment.prediction import SegmentPrediction
+from ..segment.prediction import Answer, SegmentPrediction
 from . import packed_rows
 from .packed_rows import Known
 
@@ -42,6 +42,8 @@ class Sample:
         self.places = {label: place for place, label in enumerate(self.labels or ())}
         self.predicted: list[Any] = []
         self.actual: list[Any] = []
+        self.levels = variable.quantiles
+        self.quantiles: list[list[float]] = []  # of these rows, if the model predicts some
         self.numbers: list[int] = []  # of these rows, among all that were read
         self.rows = self.left_out = 0
         self._most = min(MOST_ROWS, max(1, MOST_VALUES // len(self.labels or (0,))))
@@ -54,9 +56,10 @@ class Sample:
         number = math.nan if text is None else float(text)
         return number if math.isfinite(number) else None
 
-    def add(self, payload: bytes, actual: list[Known]) -> None:
+    def add(self, answer: Answer, actual: list[Known]) -> None:
         """The answers for some rows, as float32."""
-        numbers = array("f", payload)
+        numbers = array("f", answer[3])
+        of_rows = array("f", answer[2] or b"") if self.levels else array("f")  # the quantiles, one after the other
         width = len(numbers) // len(actual)
         for row, known in enumerate(actual):
             if known is None:
@@ -68,6 +71,8 @@ class Sample:
             if place >= self._most:
                 continue
             values: Values = numbers[row] if self.labels is None else numbers[row * width : (row + 1) * width]
+            if self.levels:
+                self.quantiles[place : place + 1] = [list(of_rows[row :: len(actual)])]
             if place == len(self.actual):
                 self.predicted.append(values)
                 self.actual.append(known)
@@ -120,7 +125,7 @@ def of_packed_table(
         ):
             answers = prediction.predict(batch.rows, batch.inputs)
             for place, sample, actual in zip(places, samples, batch.actual):
-                sample.add(answers[place][3], actual)
+                sample.add(answers[place], actual)
     return list(zip(chosen, samples))
 
 

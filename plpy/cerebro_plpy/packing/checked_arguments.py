@@ -14,7 +14,7 @@ from cerebro_db.core.packing import columns as deciding
 from cerebro_db.core.packing import images
 from cerebro_db.core.packing.columns import NOTHING, Wish
 from cerebro_db.core.packing.division import Division
-from cerebro_db.core.packing.windows import Windows
+from cerebro_db.core.packing.windows import Windows, quantiles_of
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, sql
 
@@ -41,11 +41,13 @@ class CheckedColumns:
     key: str | None  # the column of the table's key, if that is one column
     keys_below: set[str]  # of a view: they show a key of a table, whose rows may be there several times
     later: bool  # the targets are those of later rows
+    known: tuple[str, ...] = ()  # columns of later rows that are inputs, too
+    known_later: int = 0  # how many rows later
     made: frozenset[str] = frozenset()  # columns of related tables, which no user names
 
     def names(self, column: str) -> bool:
         """Whether the user listed an input, so that it should be one."""
-        return self.named and column not in self.made
+        return column in self.known or (self.named and column not in self.made)
 
     def wish(self, column: Column) -> Wish:
         return self.wishes.get(column.name, NOTHING)
@@ -111,6 +113,11 @@ def asked_for(
     """``apart``: columns that divide the rows; they are no inputs unless ``inputs`` names them."""
     present = relations.columns(db, source)
     wanted = variables.pick(present, split_list(given.target, "target"), "target", source)
+    for column in wanted:
+        if windows is not None and column.name in windows.known:
+            raise InvalidArgument(
+                f"sequence: the target '{column.name}' cannot be known before.", hint="Leave it out of known."
+            )
     later = windows is not None and windows.horizon > 0  # what the target was until now is an input then
     if given.inputs is not None:
         chosen = variables.pick(present, split_list(given.inputs, "inputs"), "inputs", source)
@@ -127,6 +134,7 @@ def asked_for(
             *([weight] if weight else []),
         ]
         chosen = [one for one in present.values() if one not in others and one not in source.more]
+    chosen += [present[name] for name in (windows.known if windows else ()) if present[name] not in chosen]
     chosen += [one for one in source.more if one not in chosen]
     relations.require_readable(
         db, source, [*wanted, *chosen, *apart, *([weight] if weight else []),
@@ -135,6 +143,13 @@ def asked_for(
     key = relations.unique_key(db, source)
     families = {name: (one.type, family_of(one)) for name, one in present.items()}
     wishes = deciding.wishes(documents.argument(given.prepare, "prepare"), families, "prepare")
+    _require_quantiles_of(wishes, wanted)
+    if given.sequence is not None:
+        quantiles = quantiles_of(documents.argument(given.sequence, "sequence"), "sequence")
+        for column in wanted if quantiles else ():
+            wish = wishes.get(column.name, NOTHING)
+            arguments = {**wish.arguments, "quantiles": list(quantiles)}
+            wishes[column.name] = replace(wish, choice=wish.choice or "number", arguments=arguments)
     return CheckedColumns(
         targets=wanted,
         inputs=chosen,
@@ -145,8 +160,19 @@ def asked_for(
         key=key[0] if len(key) == 1 else None,
         keys_below=lineage.keys_below(db, source),
         later=later,
+        known=windows.known if windows is not None else (),
+        known_later=windows.reach if windows is not None else 0,
         made=frozenset(column.name for column in source.more),
     )
+
+
+def _require_quantiles_of(wishes: dict[str, Wish], targets: Sequence[Column]) -> None:
+    for name, wish in wishes.items():
+        if "quantiles" in wish.arguments and name not in [column.name for column in targets]:
+            raise InvalidArgument(
+                f"prepare: '{name}' is not a target, so it has no quantiles.",
+                hint=f"""The target: {", ".join(f"'{column.name}'" for column in targets)}.""",
+            )
 
 
 def with_kept_shapes(db: Database, source: Relation, present: dict[str, Column], given: PackArguments) -> PackArguments:

@@ -18,6 +18,8 @@ def prepared_columns(db: Database, packed_table: str | None) -> list[dict[str, A
     found = []
     layout = read_layout(db, packed_table)
     for variable in (*layout.inputs, *layout.outputs):
+        if variable.later:
+            continue  # the columns are prepared as those of another input
         start = 1
         for number, column in enumerate(variable.columns):
             document = codec.encode(variable.preparation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from cerebro_db.core.errors import BadData, InvalidArgument
@@ -58,7 +59,7 @@ def output_as_trained(
             f"the training table's '{trained.name}' ({trained.target}).",
             hint="Cast it to the type of the training data, in a view if need be.",
         )
-    return applied(column.name, [column], preparation)
+    return replace(applied(column.name, [column], preparation), quantiles=trained.quantiles)
 
 
 def require_same_shapes(

@@ -38,9 +38,19 @@ def with_key(key: Sql, time: ForecastTime) -> Sql:
 
 
 def of(db: Database, source: Relation, windows: Windows, present: dict[str, Column]) -> ForecastTime | None:
-    """The time as SQL; None: the model forecasts no later row, or no step can be added to what orders the rows."""
-    if not windows.horizon or len(windows.order) > 1:
+    """The time as SQL; None: the model forecasts no later row, or no step can be added to what orders the rows.
+
+    Of several later rows it is an expression over ``f.ahead``, the number of rows, which ``steps.of_later`` gives.
+    """
+    if not windows.horizon:
         return None
+    found = _of_one_order(db, source, windows, present) if len(windows.order) == 1 else None
+    if found is None and windows.nearest:
+        return ForecastTime(windows.order[0], sql("NULL::pg_catalog.text"), sql("pg_catalog.text"))
+    return found
+
+
+def _of_one_order(db: Database, source: Relation, windows: Windows, present: dict[str, Column]) -> ForecastTime | None:
     column = present[windows.order[0]]
     if column.type in INTEGERS:
         value = _later_number(db, source, windows, column)
@@ -57,7 +67,7 @@ def _later_number(db: Database, source: Relation, windows: Windows, column: Colu
     if found is None:
         return None
     most = 2 ** BITS[column.type] - 1
-    later = sql("({value} + {shift}::numeric)", value=value, shift=windows.horizon * int(found["step"]))
+    later = sql("({value} + {ahead} * {step}::numeric)", value=value, ahead=_ahead(windows), step=int(found["step"]))
     return sql(
         "(CASE WHEN {later} <= {most}::numeric THEN {later}::{type} END)", later=later, most=most, type=column.cast
     )
@@ -74,9 +84,13 @@ def _later_date(db: Database, source: Relation, windows: Windows, column: Column
     found = _step(db, source, windows, value, sql("pg_catalog.age(r.value, r.before)"), days)
     if found is None or (latest := LATEST - INEXACT * windows.horizon * found["days"]) < 0:
         return None
-    later = sql("({value} + {horizon}::float8 * {step}::interval - {shift})::{type}", value=value,
-                horizon=windows.horizon, step=literal(found["step"]), shift=shift, type=column.cast)  # fmt: skip
+    later = sql("({value} + {ahead}::float8 * {step}::interval - {shift})::{type}", value=value,
+                ahead=_ahead(windows), step=literal(found["step"]), shift=shift, type=column.cast)  # fmt: skip
     return _before(int(latest), column, later)
+
+
+def _ahead(windows: Windows) -> Sql:
+    return sql("f.ahead") if windows.nearest else sql("{horizon}", horizon=windows.horizon)
 
 
 def _before(latest: int, column: Column, value: Sql) -> Sql:

@@ -20,6 +20,7 @@ from ..database.relations import Column, Relation, counted_names
 from ..models.trained import class_labels
 from ..packing.rows import inputs_by_name, variables
 from ..packing.rows.preparation import SourceVariable, applied
+from .trainers import with_quantiles
 
 if TYPE_CHECKING:
     from ..models.calibrations import Applied
@@ -210,17 +211,18 @@ def classes_of(outputs: tuple[Variable, ...], probability_of: str | None, ranks:
 def best_classes(
     outputs: tuple[Variable, ...], ranks: int | None, applied: Applied | None = None
 ) -> BestClasses | None:
-    """None: the outputs are numbers."""
+    """None: the outputs are numbers, without quantiles."""
     if any(is_number(variable) and variable.of_step != (1,) for variable in outputs):
         raise Unsupported(
             "the model predicts arrays.",
             hint="madlib.madlib_keras_predict() writes a table of such predictions (docs/madlib.md).",
         )
+    shifts = None if applied is None else applied.shifts
     if all(map(is_number, outputs)):
-        return None
+        return with_quantiles(outputs, None, shifts)
     labels = [None if is_number(one) else len(class_labels(one)) for one in outputs]
     corrected = None if applied is None else [applied.classes.get(one.name) for one in outputs]
-    return BestClasses(labels, ranks, corrected if any(corrected or ()) else None)
+    return with_quantiles(outputs, BestClasses(labels, ranks, corrected if any(corrected or ()) else None), shifts)
 
 
 def outputs_as_lines(
@@ -235,8 +237,10 @@ def outputs_as_lines(
     ``chosen``: of each output, the classes that are returned; empty: the most probable one.  ``timed``: keys are pairs
     of a key and the time that a forecast is for.
 
-    A number with an interval also has its half widths, and the edges of the bins of predictions that have them.
+    A number with an interval also has its half widths, and the edges of the bins of predictions that have them; or the
+    places of the quantiles that are its ends.
     """
+    pairs = {} if applied is None else applied.pairs
     intervals = {} if applied is None else applied.intervals
     found: list[dict[str, Any]] = []
     for place, variable in enumerate(outputs):
@@ -244,7 +248,8 @@ def outputs_as_lines(
         edges, halves = intervals.get(variable.name, (None, None))
         found.append({"output": place, "name": variable.name, "labels": labels, "edges": edges, "halves": halves,
                       "wanted": (chosen[place] or None) if any(chosen) else None,
-                      "most": 1 if any(chosen) else None, "timed": timed})  # fmt: skip
+                      "most": 1 if any(chosen) else None, "timed": timed,
+                      "quantiles": list(variable.quantiles) or None, "pair": pairs.get(variable.name)})  # fmt: skip
     return found
 
 

@@ -13,6 +13,7 @@ from cerebro_db.core.errors import InvalidArgument, UndefinedColumn, Unsupported
 from cerebro_db.core.names import Name, split_list
 from cerebro_db.core.packing.layout import Layout, Variable
 from cerebro_db.core.packing.preparation import OneHot
+from cerebro_db.core.packing.quantiles import column_of
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import LONGEST, Sql, identifier, joined, sql
 from cerebro_db.core.sql_types import SqlType
@@ -76,7 +77,7 @@ class RowsColumns:
         (found,) = db.scan(
             sql(
                 "SELECT pg_catalog.avg(pg_catalog.octet_length({identity}))::bigint AS bytes"
-                " FROM (SELECT {names} FROM {rows} AS s LIMIT {some}) s",
+                " FROM (SELECT {names} FROM {rows} AS s LIMIT {some}) s CROSS JOIN (SELECT 1 AS ahead) f",
                 identity=self.identity,
                 names=joined(", ", map(identifier, self.read)),
                 rows=source.rows,
@@ -193,6 +194,14 @@ def _of_output(
             )
             found.append(PredictedColumn(f"{prefix}lower", sql("{number} - {half}", number=number, half=half)))
             found.append(PredictedColumn(f"{prefix}upper", sql("{number} + {half}", number=number, half=half)))
+
+        def quantile(at: int) -> Sql:
+            return sql("r.{line}::double precision", line=identifier(f"q{place}_{at}"))
+
+        for name, at in zip(("lower", "upper"), line["pair"] or ()):
+            found.append(PredictedColumn(f"{prefix}{name}", quantile(at)))
+        for at, level in enumerate(variable.quantiles):
+            found.append(PredictedColumn(f"{prefix}{column_of(level)}", quantile(at)))
         return found
     label = sql("o{place}.labels[1 + r.{line}::integer]", place=place, line=identifier(f"c{place}_1"))
     found = [

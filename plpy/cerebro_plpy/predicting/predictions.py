@@ -114,7 +114,8 @@ class Lines:
     def of(self, place: int, line: dict[str, Any]) -> list[Sql]:
         """The lines of an output, as columns: c0_1, n0_1 and so on."""
         if line["labels"] is None:
-            return [_line("numbers", "n", place, 1, sql("true"))]
+            found = [_line("numbers", "n", place, 1, sql("true"))]
+            return [*found, *(_quantile(place, number) for number in range(len(line["quantiles"] or ())))]
         if self.top > 1:
             wanted = [(1, sql("a.rank = g.rank"))]
         else:
@@ -139,6 +140,19 @@ class Lines:
             numbers=numbers,
             name=identifier(f"p{place}"),
         )
+
+
+def _quantile(place: int, number: int) -> Sql:
+    """The quantile with this number of all rows: the quantiles of an output lie one after the other."""
+    return sql(
+        ", unnest((SELECT r.numbers[1 + {number} * pg_catalog.cardinality(s.ids) :"
+        " (1 + {number}) * pg_catalog.cardinality(s.ids)]"
+        " FROM (SELECT cerebro_internal._reals(a.classes) AS numbers"
+        " FROM unnest(s.answers) AS a WHERE a.output = {place} OFFSET 0) r)) AS {name}",
+        number=number,
+        place=place,
+        name=identifier(f"q{place}_{number}"),
+    )
 
 
 def _line(what: str, letter: str, place: int, rank: int, condition: Sql) -> Sql:

@@ -57,6 +57,11 @@ def create_predictor(
             "the rows of a function's window have no time, so it cannot tell where the model's windows break.",
             hint="cerebro.predict() predicts the rows of a query.",
         )
+    if model.layout.windows is not None and model.layout.windows.known:
+        raise Unsupported(
+            "the model reads columns of later rows, which a function's window does not have.",
+            hint="cerebro.predict() predicts the rows of a query.",
+        )
     if model.layout.steps:
         raise Unsupported(
             "the model predicts each step of a window; a function returns one value.",

@@ -6,7 +6,8 @@ The orders of predictions to segments and trainers are here and in teams.py.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cerebro_db.core import protocol
@@ -16,6 +17,7 @@ from cerebro_db.core.protocol import (
     BeginPrediction,
     BestClasses,
     PredictionInput,
+    Quantiles,
     StateRef,
     TrainerSettings,
 )
@@ -30,6 +32,8 @@ from ..segment.worker import Segment
 from . import resident_predictor
 
 if TYPE_CHECKING:
+    from cerebro_db.core.packing.layout import Variable
+
     from ..models.trained import TrainedModel
 
 PLAIN = "optimizer='sgd', loss='mse'"  # compile parameters that need nothing beside the weights
@@ -42,13 +46,28 @@ def _settings(db: Database, mine: Segment, use_gpus: bool | None, memory_mb: int
     return TrainerSettings(threads=threads(1), memory_mb=memory_mb, engine=engine, gpu=gpu)
 
 
+def with_quantiles(
+    outputs: Sequence[Variable], best: BestClasses | None, shifts: Mapping[str, list[float]] | None = None
+) -> BestClasses | None:
+    """What is asked of the outputs, with the quantiles that they have.  ``shifts``: of those that are calibrated."""
+    if not any(one.quantiles for one in outputs):
+        return best
+    found = [
+        Quantiles(len(one.quantiles), one.middle, (shifts or {}).get(one.name)) if one.quantiles else None
+        for one in outputs
+    ]
+    return replace(best or BestClasses([None] * len(outputs)), quantiles=found)
+
+
 def order_of(
     model: TrainedModel, version: str | None, inputs: list[PredictionInput], best: BestClasses | None
 ) -> BeginPrediction:
     """What a prediction needs besides rows and weights.  ``version``: of the weights, if that is certain.
 
-    ``best``: None: the answers are the outputs themselves.
+    ``best``: None: the answers are the outputs themselves, or their quantiles.
     """
+    if best is None:
+        best = with_quantiles(model.layout.outputs, None)
     from cerebro_db.core.parameters import params  # only now: the trainer starts meanwhile
 
     # Nothing of how a model was trained has a part in its predictions, and without it the model is built sooner.

@@ -1,4 +1,4 @@
-"""The examples of the pages about predicting, looking at runs and production run as printed, on the tables of
+"""The examples of the pages about predicting, forecasts and production run as printed, on the tables of
 docs/prepare.md and models of docs/train.md."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.sql.docs.task_pages import Shown, earlier
 from tests.sql.lab import Lab
 from tests.sql.pages import blocks
 
-PAGES = ("predict", "production")
+PAGES = ("predict", "forecast", "production")
 BEFORE = ("cerebro.pack('people', 'people_packed',", "'income', target => 'income'", "'people_models', $$[")
 
 
@@ -44,7 +44,7 @@ def test_predictions(shown: Shown) -> None:
     found = shown.of("FROM cerebro.predict('people") + shown.of("JOIN cerebro.predict('people")
     sizes = {len(rows) for rows in found if rows}  # a view has none
     assert len(found) > 2 and sizes == {100}
-    assert shown.of("cerebro.predict_into(") == [[(100,)]]
+    assert shown.of("cerebro.predict_into('people") == [[(100,)]]
     by_city, joined = shown.of("FROM people_predicted")
     assert sum(rows for _, rows, _ in by_city) == len(joined) == 100
     assert all(0 < mean < 200000 for _, _, mean in by_city)
@@ -53,12 +53,17 @@ def test_predictions(shown: Shown) -> None:
 
 
 def test_forecasts(shown: Shown) -> None:
-    (ahead,) = shown.of("sold_a_week_later")
-    assert all(lower < value < upper for _, _, value, lower, upper in ahead)
-    assert {day for _, day, *_ in ahead} == {"2024-08-29"}
-    assert sorted(row[0] for row in ahead) == [f"{shop}, 2024-08-22" for shop in range(1, 7)]
-    (((mine, naive, rows),),) = shown.of("error_of_the_week_before")
-    assert 0 < mine < 2 * naive and rows == 6 * 144
+    (ahead,) = shown.of("sold_then")
+    assert len(ahead) == 6 * 7 and {row[0] for row in ahead} == {f"{shop}, 2024-03-31" for shop in range(1, 7)}
+    assert {row[1] for row in ahead} == {f"2024-04-0{day}" for day in range(1, 8)}
+    assert all(lower <= value <= upper and quantiles == [lower, value, upper]
+               for _, _, value, lower, upper, quantiles in ahead)  # fmt: skip
+    assert shown.of("cerebro.predict_into('sales_models'") == [[(42,)]]
+    (written,) = shown.of("FROM sales_forecast")
+    assert sorted(row[2] for row in written) == pytest.approx(sorted(row[2] for row in ahead))
+    ((whole, *steps),) = shown.of("FROM cerebro.backtest(")
+    assert [row[0] for row in steps] == list(range(1, 8)) and whole[:3] == (None, 10, 6 * 10 * 7)
+    assert all(row[3] > 0 and 0 <= row[6] <= 1 and row[7] == 0.9 for row in [whole, *steps])
 
 
 def test_runs_finish(shown: Shown) -> None:

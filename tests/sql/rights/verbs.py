@@ -75,6 +75,7 @@ CALLS: dict[str, list[Call]] = {
                            Call("SELECT * FROM cerebro.importance('{model}')", slow=True)],
     "cerebro.explain": [_on_rows("explain"), Call(f"SELECT * FROM cerebro.explain('{{grouped}}', {ROWS})")],
     "cerebro.drift": [_on_rows("drift")],
+    "cerebro.backtest": [_on_rows("backtest")],
     "cerebro.related_rows": [Call(f"SELECT cerebro.related_rows('{{model}}', {ROWS}, '{{schema}}.out')")],
     "cerebro.calibrate": [Call("SELECT * FROM cerebro.calibrate('{model}')"), _on_rows("calibrate"),
                           Call("SELECT * FROM cerebro.calibrate('{model}', '{packed}')")],

@@ -94,12 +94,18 @@ def prepared(
     texts.note(db, some, total["rows"], found, asked)
     decided: list[tuple[str, Feature]] = []
     past_targets = {column.name for column in asked.targets}
+    numbers_to_predict = all(one.preparation.target == "real" for one in outs)
     for one in found:
         past = asked.later and one.name in past_targets
-        became = deciding.decide(one, asked.wishes.get(one.name, NOTHING), asked.names(one.name) or past)
+        wish = asked.wishes.get(one.name, NOTHING)
+        if past and numbers_to_predict:
+            wish = deciding.in_its_unit(wish)
+        became = deciding.decide(one, wish, asked.names(one.name) or past)
         if isinstance(became, Ignored):
             ignored[one.name] = became
         else:
+            if one.name in asked.known:
+                became = deciding.of_forecasts(became, one, wish)
             decided.append((one.name, became))
             _require_known(db, one, became)
             if not asked.wishes.get(one.name, NOTHING).names_column and (one.is_key or one.identifies):
@@ -117,6 +123,10 @@ def prepared(
         for name, pairs in deciding.inputs_of(decided)
     ]
     ins += [applied(column.name, [column], AsIs()) for column in arrays] + pixels
+    known = [(name, feature) for name, feature in decided if name in asked.known]
+    for name, pairs in deciding.inputs_of(known):
+        columns, became_of = [by_column[one] for one, _ in pairs], _kind([feature for _, feature in pairs])
+        ins.append(replace(applied(f"later_{name}", columns, became_of), later=asked.known_later))
     if not asked.later:  # what a row knows of itself says nothing about a later one that should not be known
         leaks.tell(db, some, [one for one in found if one.name not in ignored], outs, asked)
     key = asked.key or next((name for name, one in ignored.items() if one.identifies), None)
@@ -182,7 +192,13 @@ def _outputs(
                 db.notice(text)
         else:
             preparation = variables.output_preparation(column)
-        outs.append(applied(column.name, [column], preparation))
+        quantiles = tuple(wish.arguments.get("quantiles", ()))
+        if quantiles and (preparation.target != "real" or column.element is not None):
+            raise InvalidArgument(
+                f"the target '{column.name}' of type {column.shown} is no number, so it has no quantiles.",
+                hint="Cast it to double precision in a view.",
+            )
+        outs.append(replace(applied(column.name, [column], preparation), quantiles=quantiles))
     return outs
 
 

@@ -88,6 +88,8 @@ def counted(db: Database, source: Relation, columns: Sequence[Binned]) -> list[l
 
 def _kinds(variables: Sequence[SourceVariable], found: Mapping[str, Found]) -> Iterator[tuple[Column, bool, str]]:
     for variable in variables:
+        if variable.later:
+            continue  # the columns are those of another input
         prepared = variable.preparation
         if prepared.target is not None:
             (column, *_) = variable.columns

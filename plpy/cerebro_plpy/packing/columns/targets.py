@@ -14,7 +14,7 @@ MOST_CLASSES_OF_INTEGERS = 30  # more different integers are numbers to predict
 
 def decide(found: Found, wish: Wish) -> Preparation:
     """The preparation of a target that is no array; a one_hot has no labels yet."""
-    if wish.choice not in (None, "category", "number") or wish.arguments:
+    if wish.choice not in (None, "category", "number") or set(wish.arguments) - {"quantiles"}:
         raise InvalidArgument(
             f"prepare has another choice than category or number for the target '{found.name}'.",
             hint='Choose "category" or "number".',

@@ -84,6 +84,7 @@ def found(trained: Layout, present: dict[str, Column], table: str) -> list[Sourc
     for variable in trained.inputs:
         source = applied(variable.name, [present[name] for name in variable.columns], variable.preparation)
         source.shape = variable.shape[1:] if trained.windows else variable.shape
+        source.later = variable.later
         source.dtype = variable.dtype if variable.preparation.features else source.dtype
         inputs.append(source)
     return inputs

@@ -64,6 +64,8 @@ class SourceVariable:
     # Of windows (windowed.py): the names of the columns; ``columns`` has the array that they have become.
     gathered: tuple[str, ...] = ()
     steps: int = 0  # of a target with a value for each step of a window: how many; the first number of the shape
+    quantiles: tuple[float, ...] = ()  # of a number to predict, as layout.Variable has them
+    later: int = 0  # of an input of windows, as layout.Variable has it
     made: Callable[[Alias], Sql] | None = None  # the SQL of a value that no document describes
     # Of rows for training: the place of a feature of means -> the means over the rows of other parts, part by part.
     of_other_parts: dict[int, tuple[tuple[float, ...], ...]] = field(default_factory=dict)
@@ -112,7 +114,10 @@ class SourceVariable:
 
     def documented(self) -> layout.Variable:
         columns = self.gathered or tuple(column.name for column in self.columns) or (self.name,)
-        return layout.Variable(self.name, self.dtype, self.shape, columns, self.preparation, self.steps)
+        return layout.Variable(
+            self.name, self.dtype, self.shape, columns, self.preparation, self.steps,
+            quantiles=self.quantiles, later=self.later,
+        )  # fmt: skip
 
     def for_prediction(self) -> PredictionInput:
         """The entry of an order to predict: the trainer reads arrays, and bytes, as a query gives them."""

@@ -1,5 +1,7 @@
 """The steps of a window, each of the same number of rows: a target, a weight and a key for each, as arrays.
 
+The later rows that a window forecasts are steps, too: one row each.
+
 The target of a step is the most frequent class of its rows, or the mean of their numbers.  It is NO_CLASS or NaN if no
 row has one.
 """
@@ -66,13 +68,23 @@ def of_each(rows: Sql, windows: Windows, aggregate: Sql) -> Sql:
         " GROUP BY (u.place - 1) / {every} ORDER BY (u.place - 1) / {every})",
         aggregate=aggregate,
         rows=rows,
-        every=windows.every,
+        every=windows.every or 1,  # a later row is a step of its own
+    )
+
+
+def of_later(key: Sql, windows: Windows) -> Sql:
+    """An array with the key of each row that a window forecasts; ``f.ahead`` is the number of rows to it."""
+    return sql(
+        "ARRAY(SELECT {key} FROM pg_catalog.generate_series({nearest}, {horizon}) AS f (ahead) ORDER BY f.ahead)",
+        key=key,
+        nearest=windows.nearest,
+        horizon=windows.horizon,
     )
 
 
 def lasts(rows: Sql, windows: Windows) -> Sql:
     """The values of the last rows of the steps."""
-    if windows.every == 1:
+    if windows.every <= 1:
         return rows
     return sql(
         "ARRAY(SELECT ({rows})[{every} * u.place] FROM generate_series(1, {steps}) AS u (place) ORDER BY u.place)",

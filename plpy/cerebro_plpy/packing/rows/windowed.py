@@ -96,24 +96,42 @@ def of(
     # Rows of the same moment have an order, too.
     order = joined(", ", [*map(identifier, windows.order), *arrays, *kept, *whole])
     horizon, condition = windows.horizon if needs_target else 0, source.condition or sql("true")
+    ahead, reach = windows.nearest > 0, horizon or windows.reach
+    frame = sql("(o ROWS BETWEEN {nearest} FOLLOWING AND {horizon} FOLLOWING)",
+                nearest=windows.nearest, horizon=windows.horizon)  # fmt: skip
 
     def later(value: Sql) -> Sql:
-        """The value of the row at the horizon."""
-        return sql("lead({value}, {horizon}) OVER o", value=value, horizon=horizon) if horizon else value
+        """The value of the row at the horizon, or those of all later rows up to it, as an array."""
+        if horizon and ahead:
+            return sql("array_agg({value}) OVER {frame}", value=value, frame=frame)
+        return farthest(value)
+
+    def farthest(value: Sql, rows: int = horizon) -> Sql:
+        return sql("lead({value}, {rows}) OVER o", value=value, rows=rows) if rows else value
+
+    def known_later() -> Sql:
+        """Whether the condition holds for the later rows, which have to be there."""
+        holds = farthest(sql("({condition})", condition=condition), reach)
+        if horizon and ahead and source.condition is not None:
+            return sql("{holds} AND bool_and({condition}) OVER {frame}", holds=holds, condition=condition, frame=frame)
+        return holds
 
     columns = [
-        *(sql("{value} AS a{i}", value=one, i=i) for i, one in enumerate(arrays)),
+        # Windows that reach beyond the last row are left out, but not before they are gathered.
+        *(sql("COALESCE({value}, {own}) AS a{i}", value=farthest(one, variable.later), own=one, i=i)
+          if variable.later else sql("{value} AS a{i}", value=one, i=i)
+          for i, (one, variable) in enumerate(zip(arrays, inputs))),
         *(
-            sql("{value} AS t{i}", value=one if column is weight else later(one), i=i)
+            sql("{value} AS t{i}", value=one if column is weight and not ahead else later(one), i=i)
             for i, (one, column) in enumerate(zip(kept, all_kept))
         ),
-        *(sql("{value} AS e{i}", value=steps.value_of_row(one), i=i) for i, one in enumerate(labelled)),
+        *(sql("{value} AS e{i}", value=later(steps.value_of_row(one)) if ahead else steps.value_of_row(one), i=i)
+          for i, one in enumerate(labelled)),
         *([sql("{key} AS k", key=later(key))] if key is not None else []),
-        *([sql("{group} AS g, {later} AS h", group=group, later=later(group))] if group is not None else []),
+        *([sql("{group} AS g, {later} AS h", group=group, later=farthest(group))] if group is not None else []),
         *(sql("{name} AS b{i}", name=name, i=i) for i, name in enumerate(by)),
         sql("row_number() OVER o - 1 AS n"),
-        sql("({condition}) AS chosen, {later} AS known", condition=condition,
-            later=later(sql("({condition})", condition=condition))),
+        sql("({condition}) AS chosen, {later} AS known", condition=condition, later=known_later()),
         *([sql("{before} AS before, {left_out} AS left_out", before=breaks.before, left_out=breaks.left_out)]
           if windows.may_break else []),
     ]  # fmt: skip
@@ -140,12 +158,18 @@ def of(
     of_windows = [_named(one, i, windows) for i, one in enumerate(inputs)]  # columns
     of_steps: list[Sql] = []  # the columns that have an element for each step
     for i, one in enumerate(labelled):
-        gathered.append(sql("array_agg({value} ORDER BY {at}) AS e{i}", value=own(sql("r.e{i}", i=i)), at=at, i=i))
+        if ahead:
+            gathered.append(sql("min(r.e{i}) {at_the_end} AS e{i}", at_the_end=at_the_end, i=i))
+        else:
+            gathered.append(sql("array_agg({value} ORDER BY {at}) AS e{i}", value=own(sql("r.e{i}", i=i)), at=at, i=i))
         of_steps.append(sql("{array} AS {name}", array=steps.values(one, sql("q.e{i}", i=i), windows),
                             name=identifier(one.columns[0].name)))  # fmt: skip
     for i, column in enumerate(all_kept):
         if windows.steps:
-            gathered.append(sql("array_agg(r.t{i} ORDER BY {at}) AS t{i}", at=at, i=i))
+            of_all = sql("min(r.t{i}) {at_the_end}", at_the_end=at_the_end, i=i)
+            if not ahead:
+                of_all = sql("array_agg(r.t{i} ORDER BY {at})", at=at, i=i)
+            gathered.append(sql("{of_all} AS t{i}", of_all=of_all, i=i))
             of_steps.append(sql("{array} AS {name}", array=steps.lasts(sql("q.t{i}", i=i), windows),
                                 name=identifier(column.name)))  # fmt: skip
             continue
@@ -156,7 +180,10 @@ def of(
         else:
             chosen = sql("(array_agg(r.t{i}) {at_the_end})[1]", i=i, at_the_end=at_the_end)
         gathered.append(sql("{chosen} AS {name}", chosen=chosen, name=identifier(column.name)))
-    if key is not None and windows.steps:
+    if key is not None and ahead:
+        gathered.append(sql("min(r.k) {at_the_end} AS k", at_the_end=at_the_end))
+        of_steps.append(sql("q.k AS {key}", key=KEY))
+    elif key is not None and windows.steps:
         gathered.append(sql("array_agg({value} ORDER BY {at}) AS k", value=own(sql("r.k")), at=at))
         keys = steps.lasts(sql("q.k"), windows)
         if key_of_all is not None and windows.every > 1:
@@ -196,7 +223,7 @@ def of(
         order=order,
     )
     if nested:
-        numbered = _in_stretches(numbered, len(by), windows, horizon)
+        numbered = _in_stretches(numbered, len(by), windows, reach)
     if windows.mean:
         listed = [f"b{i}" for i in range(len(by))] + [f"t{i}" for i in range(len(all_kept))]
         listed += [f"e{i}" for i in range(len(labelled))] + (["k"] if key is not None else [])
@@ -392,6 +419,10 @@ def gathered(
     rows = buffers.count(db, found, [*ins, *outputs])
     if not rows and not may_be_none:
         raise none_found(source, windows)
+    if windows.nearest:
+        later = f", with the targets of the rows {windows.nearest} to {windows.horizon} rows later"
+        db.told(f"{counted(rows, 'window')} of {windows.length} rows{later}")
+        return found, ins, outputs, rows
     if windows.steps:
         db.told(f"{counted(rows, 'window')} of {windows.length} rows in {windows.steps} steps")
         return found, ins, outputs, rows
@@ -417,14 +448,17 @@ def to_predict(
     ``judged``: the keys have the targets of the rows; a window has the key of the row that its target is from.
     ``numbers``: these targets are numbers.
 
-    Windows with steps have an array of keys there.  They do not overlap, so that each step is predicted once.
+    Windows with steps have an array of keys there.  They do not overlap, so that each step is predicted once.  Those
+    that forecast several later rows do; ``key`` may depend on the number of rows, as ``steps.of_later`` has it.
     """
-    if windows.steps:
+    if windows.every:
         windows = replace(windows, step=windows.length)
-    least = 1 if windows.rest != "drop" else windows.rows + (windows.horizon if judged else 0)
+    least = 1 if windows.rest != "drop" else windows.rows + (windows.horizon if judged else windows.reach)
     require_usable(db, source, windows, inputs, least)
     if windows.rest != "drop" and not judged:
         _require_keys(db, source, key)
+    if windows.nearest and not judged:
+        key = steps.of_later(key, windows)
     of_all = None
     if judged and windows.target != "last":
         of_all = steps.mean_pair if numbers else steps.most_frequent_pair
@@ -445,7 +479,8 @@ def to_predict(
 
 
 def require_columns(windows: Windows, present: dict[str, Column], table: str, where: str) -> None:
-    for entry, names in (("by", windows.by), ("order", windows.order), ("breaks", windows.breaks)):
+    named = ("by", windows.by), ("order", windows.order), ("breaks", windows.breaks), ("known", windows.known)
+    for entry, names in named:
         for name in names:
             if name not in present:
                 raise InvalidArgument(
@@ -453,7 +488,7 @@ def require_columns(windows: Windows, present: dict[str, Column], table: str, wh
                     hint=f"It has the columns: {', '.join(list(present)[:20])}.",
                 )
             column = present[name]
-            if family_of(column.type, column.category, column.element) in OF_SINGLE_VALUES:
+            if entry != "known" and family_of(column.type, column.category, column.element) in OF_SINGLE_VALUES:
                 raise InvalidArgument(
                     f"{entry} cannot be the column '{name}' of type {column.shown}.",
                     hint="Take a number, a text or a time.",
@@ -513,12 +548,13 @@ def _require_keys(db: Database, source: Relation, key: Sql) -> None:
 
 
 def require_target(windows: Windows, outputs: Sequence[SourceVariable]) -> None:
-    if windows.target == "each" and len(outputs) > 1:
+    if windows.steps and len(outputs) > 1:
+        which = "a horizon of several rows" if windows.nearest else '"target": "each"'
         raise InvalidArgument(
-            f'"target": "each" needs a single target, not {len(outputs)}.', hint="Pack a table for each target."
+            f"{which} needs a single target, not {len(outputs)}.", hint="Pack a table for each target."
         )
     for one in outputs:
-        if windows.target == "each" and one.columns[0].element is not None:
+        if windows.steps and one.columns[0].element is not None:
             raise InvalidArgument(
                 f"the target '{one.name}' is an array; each step of a window has one class or number.",
                 hint="Pack a table for each element.",
