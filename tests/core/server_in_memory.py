@@ -356,7 +356,7 @@ class Server:
     def models(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> Rows:
         names = ("model", "configuration", "seed", "initial", "initial_sha256", "visits", "parent")
         return [
-            (*(row[name] for name in names), row.get("fold"), row.get("group_number"))
+            (*(row[name] for name in names), row.get("parent_hop"), row.get("fold"), row.get("group_number"))
             for row in sorted(self.log["model"], key=lambda row: row["model"])
         ]
 

@@ -54,6 +54,7 @@ class Program(Protocol):
     statistics: list[int]  # places in the state of what layers write when they are called, such as moving averages
     averages: bool  # whether the optimizer averages the weights, so that others are evaluated than are trained
     measures_groups: bool  # whether there are layers with statistics of a group
+    steps: int  # of each target, if it has a value for each step of a row; else 0
     fusion: Fusion | None  # None: the engine cannot fuse such configurations
     columns: dict[str, Any] | None  # the layout of what a step gets
     cut: FrozenBeginning | None  # if its steps begin behind frozen layers, and get features instead of the rows' inputs

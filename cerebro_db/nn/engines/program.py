@@ -121,7 +121,7 @@ class KerasProgram(abc.ABC):
         self._packed_inputs: list[int] = []  # for each of the model's inputs, which packed column it is
         self._packed_outputs: list[int] = []
         self._lookups: list[tuple[str, int, float, str, int]] = []  # name, place and scale of columns; layer, its rows
-        self._steps = 0  # of each target, if it has a value for each step of a row
+        self.steps = 0  # of each target, if it has a value for each step of a row
         self._labelled: Any = None  # which steps of the current batch have a label
         self._row_weights: int | None = None  # the place of the packed column with the weights of the rows
         self._targets: list[tuple[str, int, str]] = []  # name and place of packed columns, and their loss
@@ -130,7 +130,7 @@ class KerasProgram(abc.ABC):
             if self.cut is not None:
                 self._step_behind(self.cut, configuration, layout)
             targets = [column for column in layout["outputs"] if column.get("kind") != "weight"]
-            self._steps = steps.of_layout(targets)
+            self.steps = steps.of_layout(targets)
             if targets and seed is not None:
                 self._fit_outputs(targets, configuration["compile"]["loss"])
                 if len(targets) < len(layout["outputs"]):
@@ -357,7 +357,7 @@ class KerasProgram(abc.ABC):
                     f"the layer {layer.name} masks steps: by what a minibatch's loss is divided follows from all rows",
                     hint="Leave out the option parallel.",
                 )
-        if self._steps:
+        if self.steps:
             raise ConfigurationFailed(
                 "targets of steps cannot be trained on several segments at once: by what a minibatch's loss is divided"
                 " follows from all its labels",
@@ -435,7 +435,7 @@ class KerasProgram(abc.ABC):
         from keras import ops
 
         self._batch_rows = batch[0].shape[0] or ops.shape(batch[0])[0]
-        if self._steps:
+        if self.steps:
             return self._step_data_of_steps(what, batch)
         targets = [column(batch[packed]) for column, packed in zip(self.output_columns, self._packed_outputs)]
         y = self._structured(targets, "output", self.model.outputs)
@@ -474,7 +474,7 @@ class KerasProgram(abc.ABC):
         row = [np.zeros((1, *column["shape"]), column["dtype"]) for column in columns]
         self.model._symbolic_build(data_batch=self.step_data("train", row))
         metric_states.require_small(self.model)
-        if self._steps:
+        if self.steps:
             steps.count_labelled(self.model, lambda: self._labelled)
         else:
             metric_states.weigh_output_losses(self.model, lambda: self._batch_rows)
@@ -558,8 +558,8 @@ class KerasProgram(abc.ABC):
             output_column(columns[packed], tuple(shape), loss_name(losses, number, name))
             for number, (name, shape, packed) in enumerate(zip(names, self.outputs, order))
         ]
-        if self._steps:
-            steps.require_outputs(names, [tuple(shape) for shape in self.outputs], self._steps)
+        if self.steps:
+            steps.require_outputs(names, [tuple(shape) for shape in self.outputs], self.steps)
         self._packed_outputs = [len(self.input_columns) + packed for packed in order]
         assert self.layout is not None
         self._targets = [
