@@ -4,7 +4,7 @@ CREATE OR REPLACE FUNCTION cerebro.backtest(
     model_table   text,
     query         text,
     origins       integer DEFAULT 10,
-    season        integer DEFAULT 1,
+    season        integer DEFAULT NULL,
     apart         integer DEFAULT NULL,
     configuration integer DEFAULT NULL,
     calibrated    boolean DEFAULT NULL
@@ -23,7 +23,7 @@ has one. The model is not trained again. A notice says if origins are before the
 - model_table: the table of trained models. The model forecasts one number, and its rows have an order of one date, time or integer.
 - query: a query that returns the rows of the series with the target, or the name of a table: all its rows.
 - origins: how many origins each series has at most, the last ones after which all rows to forecast are there.
-- season: the rows of a season, such as 7 of days, for the errors that mase compares with.
+- season: the rows of a season, such as 7 of days, for the errors that mase compares with. NULL: those of the model, or 1.
 - apart: the rows from an origin to the next. NULL: as many as are forecast, so that no row is forecast twice.
 - configuration, calibrated: as in cerebro.predict.
 

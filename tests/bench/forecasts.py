@@ -112,7 +112,7 @@ def _ours(database: Database, told: Json, budget: int, seed: int) -> Json:
     lab = database.lab
     sequence = {
         "by": "series", "order": "at", "length": told["length"], "horizon": [1, told["horizon"]],
-        "quantiles": list(rivals.QUANTILES), "known": ["at", *told["known"]],
+        "season": told["season"], "quantiles": list(rivals.QUANTILES), "known": ["at", *told["known"]],
     }  # fmt: skip
     several = lab.value("SELECT count(DISTINCT series) FROM series") > 1
     begun = time.monotonic()

@@ -41,6 +41,8 @@ def test_a_column_or_a_list_of_columns() -> None:
         ({"order": "ts", "length": 10, "target": "mean"}, "target has to be one of last, majority, each"),
         ({"order": "ts", "length": 10, "horizon": -1}, "horizon has to be from 0 to"),
         ({"order": "ts", "length": 10, "horizon": "7 days"}, "horizon has to be a whole number"),
+        ({"order": "ts", "length": 10, "season": 7}, "season needs a horizon"),
+        ({"order": "ts", "length": 10, "horizon": 3, "season": 12}, "season needs a horizon, and a length of as many"),
         (
             {"order": "ts", "length": 10, "horizon": 7, "target": "majority"},
             'target cannot be "majority" with a horizon',

@@ -323,13 +323,13 @@ def _end(graph: Graph, variable: Variable, name: str, tensor: str, where: str) -
 
 
 def _forecast(graph: Graph, layout: Layout, variable: Variable, name: str, tensor: str) -> str:
-    """The layers of an output that are counted from the level of the window."""
-    assert graph.level is not None
+    """The layers of an output that are counted from the level of the window, or from what was a season before."""
+    assert graph.level is not None and layout.windows is not None
     width, past = len(variable.quantiles) or 1, _past(layout, variable.columns[0])
     found = _dense(graph, tensor, units=(variable.steps or 1) * width)
     if variable.steps:
         found = graph.layer("Reshape", found, target_shape=[variable.steps, width])
-    found = graph.from_level(found, graph.level, variable.steps)
+    found = graph.from_level(found, graph.level, variable.steps, layout.windows.before)
     return graph.layer("Rescaling", found, name, scale=past.deviation, offset=past.mean)
 
 

@@ -30,6 +30,7 @@ class Level:
     place: int  # among its numbers
     mean: str = ""  # of the window, and the mean distance from it: tensors, once the input is read
     distance: str = ""
+    values: str = ""  # counted from the mean, in units of the distance
 
 
 @dataclass
@@ -83,17 +84,35 @@ class Graph:
         apart = self.layer("Subtract", [its, level.mean])
         distance = self.operation("Mean", self.operation("Absolute", apart), axis=1, keepdims=True)
         level.distance = self.layer("Rescaling", distance, scale=1.0, offset=LEAST_DISTANCE)
-        near = self.layer("Multiply", [apart, self.operation("Reciprocal", level.distance)])
+        level.values = self.layer("Multiply", [apart, self.operation("Reciprocal", level.distance)])
         spans = [(0, level.place), (level.place + 1, width)]
         others = [self.slice(of, start, end, 2) for start, end in spans if start < end]
-        return self.joined([near, *others])
+        return self.joined([level.values, *others])
 
-    def from_level(self, of: str, level: Level, steps: int) -> str:
-        """Numbers in the unit of those of the input.  ``steps``: each row has so many vectors; 0: one."""
+    def from_level(self, of: str, level: Level, steps: int, before: Sequence[int]) -> str:
+        """Numbers in the unit of those of the input.
+
+        ``steps``: each row has so many vectors; 0: one.  ``before``: the places in the window of the values that these
+        are counted from; none: from the mean.
+        """
         mean, distance = level.mean, level.distance
         if not steps:
             mean, distance = (self.layer("Reshape", one, target_shape=[1]) for one in (mean, distance))
+        if before:
+            values = self._at(level.values, before)
+            of = self.layer("Add", [of, values if steps else self.layer("Reshape", values, target_shape=[1])])
         return self.layer("Add", [self.layer("Multiply", [of, distance]), mean])
+
+    def _at(self, of: str, places: Sequence[int]) -> str:
+        """The rows at these places of a window.  Most of them follow each other."""
+        starts = [at for at, place in enumerate(places) if not at or place != places[at - 1] + 1]
+        ends = [*starts[1:], len(places)]
+        whole = _span(None, None)
+        parts = [
+            self._item(of, [whole, _span(places[start], places[end - 1] + 1), whole])
+            for start, end in zip(starts, ends)
+        ]
+        return self.layer("Concatenate", parts, axis=1) if len(parts) > 1 else parts[0]
 
     def measured(self, of: str, name: str, elements: int, deviation: float, mean: float, steps: int = 0) -> str:
         """Numbers around 0 in the unit of a target; with a group's statistics, of the target in the group's rows.

@@ -36,6 +36,8 @@ class Windows:
     horizon: Annotated[int, Within(0, LONGEST)] = codec.omitted(0)
     # The nearest of the later rows whose targets a window has, one for each row up to the horizon; 0: it has one.
     nearest: Annotated[int, Within(0, LONGEST)] = codec.omitted(0)
+    # Rows of a season, such as 7 of days: the target is near what it was one season before.  0: there is none.
+    season: Annotated[int, Within(0, LONGEST)] = codec.omitted(0)
     # Columns of the later rows that are known before them, as a holiday is: inputs, up to the horizon.
     known: Annotated[tuple[Identifier, ...], Within(0, MOST_COLUMNS), different] = codec.omitted(())
     every: Annotated[int, Within(0, LONGEST)] = codec.omitted(0)  # rows of a step; 0: a window has one target
@@ -53,6 +55,8 @@ class Windows:
             raise Misfit(f"has to be two numbers, for instance [1, 24], with at most {MOST_AHEAD} rows", "horizon")
         if self.known and not self.steps <= self.length * bool(self.horizon):
             raise Misfit("needs a horizon, and a length of as many rows at least as are forecast", "known")
+        if self.season and not self.season <= self.length * bool(self.horizon):
+            raise Misfit("needs a horizon, and a length of as many rows at least", "season")
         if self.every and self.target != "each":
             raise Misfit('needs "target": "each"', "every")
         if self.target == "each" and not (self.every and self.length % self.every == 0 and self.steps > 1):
@@ -70,6 +74,12 @@ class Windows:
         if self.nearest:
             return self.horizon - self.nearest + 1
         return self.length // self.every if self.every else 0
+
+    @property
+    def before(self) -> list[int]:
+        """Of each target, the place in the window of the row one season before, or of the last such row."""
+        ahead = range(self.nearest or self.horizon, self.horizon + 1)
+        return [self.length - self.season + (rows - 1) % self.season for rows in ahead] if self.season else []
 
     @property
     def rows(self) -> int:

@@ -53,7 +53,7 @@ def backtest(db: Database, **arguments: Any) -> list[dict[str, Any]]:
         layout,
         windows,
         origins=_whole("origins", given.origins, 10, MOST_ORIGINS),
-        season=_whole("season", given.season, 1, 1_000_000),
+        season=_whole("season", given.season, windows.season or 1, 1_000_000),
         apart=_whole("apart", given.apart, windows.steps or 1, 1_000_000),
     )
     source, present = relations.of_query(db, query)

@@ -166,6 +166,27 @@ def test_what_is_known_before_is_read_at_the_steps_of_a_forecast(sales: Lab) -> 
             json.dumps({**SEQUENCE, "known": "sold"}))  # fmt: skip
 
 
+@pytest.mark.parametrize("ahead", [[1, 9], 9])
+def test_forecasts_begin_with_the_values_of_a_season_before(sales: Lab, ahead: Any) -> None:
+    """A model that has learned nothing says these, also of the second season."""
+    sequence = {**SEQUENCE, "horizon": ahead, "season": 7}
+    sales(
+        "SELECT cerebro.fit('past', 'untrained', '[{\"architecture\": \"mlp\", \"learning_rate\": 1e-12}]', 'sold',"
+        " inputs => 'sold', sequence => %s, epochs => 1, replace => true)",
+        json.dumps(sequence),
+    )
+    found = sales(
+        "SELECT s.shop, s.n, row_number() OVER (PARTITION BY s.id ORDER BY p.forecast_for::date), p.value"
+        " FROM cerebro.predict('untrained', 'SELECT * FROM sales WHERE n >= 200', 'id') p"
+        " JOIN sales s ON s.id::text = p.key_value"
+    )
+    sold = {(shop, n): value for shop, n, value in sales("SELECT shop, n, sold FROM sales")}
+    assert found
+    for shop, n, place, value in found:
+        step = place if ahead != 9 else 9
+        assert value == pytest.approx(sold[shop, n + step - 7 * (1 if step <= 7 else 2)], rel=1e-4)
+
+
 def test_a_backtest_compares_with_what_came(trained: Lab) -> None:
     trained.told()
     whole, *steps = trained(
