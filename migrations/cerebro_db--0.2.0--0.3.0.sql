@@ -10,7 +10,11 @@ BEGIN
         SELECT p.oid::regprocedure AS signature, p.proname AS name, p.pronamespace::regnamespace AS schema,
                pg_catalog.pg_get_function_arguments(p.oid) AS arguments,
                pg_catalog.pg_get_function_identity_arguments(p.oid) AS identity,
-               pg_catalog.pg_get_function_result(p.oid) AS result, p.proretset AS is_set,
+               pg_catalog.pg_get_function_result(p.oid) AS result,
+               (SELECT pg_catalog.string_agg(pg_catalog.quote_ident(c.name), ', ' ORDER BY c.place)
+                  FROM ROWS FROM (pg_catalog.unnest(p.proargnames), pg_catalog.unnest(p.proargmodes))
+                       WITH ORDINALITY c (name, mode, place)
+                 WHERE c.mode = 't') AS columns, -- the new function may return more
                (SELECT pg_catalog.string_agg('$' || n, ', ' ORDER BY n)
                   FROM pg_catalog.generate_series(1, p.pronargs) n) AS given
           FROM pg_catalog.pg_proc p
@@ -28,7 +32,7 @@ BEGIN
         EXCEPTION WHEN dependent_objects_still_exist THEN
             EXECUTE pg_catalog.format('CREATE OR REPLACE FUNCTION %s.%I(%s) RETURNS %s LANGUAGE sql AS %L',
                                       old.schema, old.name, old.arguments, old.result,
-                                      pg_catalog.format('SELECT %s%s.%I(%s)', CASE WHEN old.is_set THEN '* FROM ' END,
+                                      pg_catalog.format('SELECT %s%s.%I(%s)', old.columns || ' FROM ',
                                                         old.schema, old.name, old.given));
             EXECUTE pg_catalog.format('ALTER FUNCTION %s.%I(%s) RENAME TO %I', old.schema, old.name, old.identity,
                                       '_' || old.name || '_0_2');

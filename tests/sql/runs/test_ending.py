@@ -84,7 +84,7 @@ VALUES = {
     "budget": document({"hops": 1}), "objective": "NULL", "direction": "NULL", "at_once": "2",
     "configurations": document([{"units": 8}]), "configuration": "1", "max_configurations": "2",
     "run_name": "NULL", "dry_run": "false", "replace": "false", "refit": "false",
-    "related": "NULL", "as_of": "NULL",
+    "related": "NULL", "as_of": "NULL", "origins": "2", "season": "1", "apart": "NULL",
     "architecture": document(flower_model()),
     "gone": "'mine'", "standard_errors": "1", "tables": "ARRAY[1]",
     "start_from": "NULL", "evaluate_every": "1", "metrics_compute_frequency": "1",
