@@ -32,6 +32,7 @@ BY_TYPE: dict[str, list[Any]] = {
     "oid[]": [None, [], [None], [1], [2**32 - 1] * 1000],
     "smallint[]": [None, [], [None], [1], [-(2**15)] * 1000],
     "real[]": [None, [], [None], [1.5], [3e38] * 1000],
+    "double precision[]": [None, [], [None], [1.5], [1e300] * 1000],
     "real": [None, 0.0, -1.5, 3e38, float("nan")],
     "double precision": [None, 0.0, -1.5, 1e300, float("nan"), float("inf")],
     "json": [None, "1", "{}", "[]", '"x"', '{"a": null}'],
