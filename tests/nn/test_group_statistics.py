@@ -13,9 +13,10 @@ import safetensors.numpy
 
 from cerebro_db.core.architecture import building
 from cerebro_db.core.architecture.precision import computed_in
+from cerebro_db.core.packing.windows import Windows
 from cerebro_db.core.protocol import Span
 from cerebro_db.nn.models import group_statistics
-from tests.core.test_building import EVERY, PRICE, layout
+from tests.core.test_building import EVERY, NUMBERS, PRICE, layout, windowed
 
 from . import configurations as c
 from .trainer_client import Trainer, full, visits_of, weights
@@ -158,7 +159,10 @@ def test_with_folds_the_rows_of_other_folds_count(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind, its in building.PARAMETERS.items() if "group_statistics" in its])
 def test_every_kind_has_them(kind: str) -> None:
-    built = building.architecture(kind, layout(EVERY, PRICE), {"group_statistics": 1}, "test")
+    packed = layout(EVERY, PRICE)
+    if kind == "cnn_lstm":  # it reads windows only
+        packed = replace(layout([windowed(NUMBERS)], PRICE), windows=Windows(("who",), ("at",), 20, 20, "last"))
+    built = building.architecture(kind, packed, {"group_statistics": 1}, "test")
     model = keras.Model.from_config(built["config"])
     measured = [(layer.name, is_target) for layer, _, is_target in group_statistics.layers(model)]
     assert measured == [("group_inputs_1", False), ("group_target_1", True)]
