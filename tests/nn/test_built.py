@@ -21,7 +21,7 @@ OF_WINDOWS = replace(layout(list(map(windowed, EVERY)), KIND, PRICE), windows=Wi
 
 @pytest.mark.parametrize(
     ("kind", "packed"),
-    [(kind, WHOLE) for kind in building.PARAMETERS if kind != "trees"]
+    [(kind, WHOLE) for kind in building.PARAMETERS if kind not in ("trees", "cnn_lstm")]
     + [(kind, OF_WINDOWS) for kind in building.PARAMETERS if kind not in ("cnn", "trees")],
     ids=lambda one: one if isinstance(one, str) else "windows" if one is OF_WINDOWS else "rows",
 )
