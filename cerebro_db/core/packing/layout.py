@@ -247,6 +247,12 @@ class Layout:
         return 0 if self.windows is None else self.windows.steps
 
     @property
+    def null_to_come(self) -> list[str]:
+        """Columns that are NULL in rows to come: the targets, where windows read what is known of later rows."""
+        known = self.windows is not None and self.windows.known
+        return [name for variable in self.outputs for name in variable.columns] if known else []
+
+    @property
     def folds(self) -> int:
         """The number of folds; 0: rows have none."""
         return self.fold.preparation.folds if self.fold and isinstance(self.fold.preparation, Fold) else 0

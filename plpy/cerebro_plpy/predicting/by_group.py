@@ -171,7 +171,7 @@ def reading_of(
     key = rows.identity or (keys_and_outputs.key_of(rows.keys) if rows.keys else NUMBER)
     inputs = keys_and_outputs.inputs_of(db, model.layout, rows.present, rows.named)
     if windows is not None:
-        buffers.count(db, source, inputs)
+        buffers.count(db, source, inputs, may_be_null=model.layout.null_to_come)
         subjects, judged = [rows.present[name] for name in windows.by], rows.keys == [keys_and_outputs.PAIR]
         source, inputs = windowed.to_predict(
             db,

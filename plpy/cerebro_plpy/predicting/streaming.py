@@ -151,7 +151,7 @@ def reading_of(
     beside = related_rows.of(db, model.table, model.layout, source, present, related, keys=keys)
     inputs = keys_and_outputs.inputs_of(db, model.layout, beside.present, "the query")
     if model.layout.windows is not None:
-        buffers.count(db, source, inputs)
+        buffers.count(db, source, inputs, may_be_null=model.layout.null_to_come)
         columns = keys_and_outputs.key_columns(db, key, present, model.layout, source, "the query")
         last = keys_and_outputs.key_of(columns)
         timed = _timed(db, model, rows, key, last) if times else None

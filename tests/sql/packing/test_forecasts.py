@@ -157,10 +157,13 @@ def test_what_is_known_before_is_read_at_the_steps_of_a_forecast(sales: Lab) -> 
             f"{table}_models",
         )  # fmt: skip
     assert errors["seeing"] < errors["blind"] / 2
+    sales.told()
     ahead = sales(
         "SELECT DISTINCT key_value FROM cerebro.predict('seeing_models', 'SELECT * FROM priced WHERE n > 385', 'id')"
     )
     assert ahead == [("399",)], "a window needs the rows that it forecasts"
+    told = sales.told()
+    assert not [line for line in told if "NULL" in line], "rows to come have no target"
     refused(sales, "the target 'sold' cannot be known before",
             "SELECT cerebro.train('priced', 'm', 'sold', sequence => %s)",
             json.dumps({**SEQUENCE, "known": "sold"}))  # fmt: skip

@@ -6,7 +6,7 @@ import hashlib
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -52,17 +52,24 @@ class Uneven(Exception):
         self.arrays = arrays
 
 
-def count(db: Database, source: Relation, variables: Sequence[SourceVariable], *, may_surprise: bool = True) -> int:
+def count(
+    db: Database,
+    source: Relation,
+    variables: Sequence[SourceVariable],
+    *,
+    may_surprise: bool = True,
+    may_be_null: Collection[str] = (),
+) -> int:
     """The number of rows; an error if one of their values cannot be packed.
 
-    ``may_surprise``: these are not the rows in which the parameters were found.
+    ``may_surprise``: these are not the rows in which the parameters were found.  ``may_be_null``: as unseen_values.of.
     """
     columns = filled_columns(variables)
     nulls = [
         sql("count(*) FILTER (WHERE {name} IS NULL) AS n{i}", name=identifier(name), i=i)
         for i, name in enumerate(columns)
     ]
-    news = unseen_values.of(variables) if may_surprise else []
+    news = unseen_values.of(variables, may_be_null=may_be_null) if may_surprise else []
     found = counting.counted(db, source, [*nulls, *unseen_values.counts(news)])
     unseen_values.tell(db, source.text, news, found)
     for index, name in enumerate(columns):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from cerebro_db.core.errors import BadData
@@ -24,8 +24,13 @@ class Surprise:
     hint: str
 
 
-def of(variables: Sequence[SourceVariable], alias: Alias = lambda column: identifier(column.name)) -> list[Surprise]:
-    """What has to be looked for in the columns of these variables."""
+def of(
+    variables: Sequence[SourceVariable],
+    alias: Alias = lambda column: identifier(column.name),
+    *,
+    may_be_null: Collection[str] = (),
+) -> list[Surprise]:
+    """What has to be looked for in the columns of these variables.  ``may_be_null``: columns where a NULL is usual."""
     found = []
     for variable in variables:
         if variable.gathered:  # the rows of windows are looked at before they become windows
@@ -47,7 +52,8 @@ def of(variables: Sequence[SourceVariable], alias: Alias = lambda column: identi
                              "Leave these rows out, or pack the training table with prepare =>"
                              f' \'{{"{column.name}": {{"not_finite": "null"}}}}\'.')
                 )  # fmt: skip
-            if isinstance(feature, (NumberFeature, DateFeature)) and not feature.missing:
+            usual = column.name in may_be_null
+            if isinstance(feature, (NumberFeature, DateFeature)) and not feature.missing and not usual:
                 found.append(
                     Surprise(column.name, sql("{name} IS NULL", name=name), False,
                              "are NULL, but no training row is; a number counts as the median then, a date as 0", "")
