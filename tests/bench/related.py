@@ -374,9 +374,9 @@ def _one_by_one(database: Database, steps: Json) -> Json:
     """The median time of a prediction of one row, in a session that stays open."""
     lab = database.lab
     configuration = json.dumps([{"architecture": "mlp", "related": "aggregates", "units": UNITS, "layers": 2}])
-    lab("CREATE TABLE some AS SELECT * FROM churn WHERE example % 20 = 0")
-    lab("ALTER TABLE some ADD PRIMARY KEY (example)")
-    lab("SELECT cerebro.fit('some', 'one_model', %s, target => 'target', related => %s, as_of => 'as_of', epochs => 1)",
+    lab("CREATE TABLE a_twentieth AS SELECT * FROM churn WHERE example % 20 = 0")
+    lab("ALTER TABLE a_twentieth ADD PRIMARY KEY (example)")
+    lab("SELECT cerebro.fit('a_twentieth', 'one_model', %s, target => 'target', related => %s, as_of => 'as_of', epochs => 1)",
         configuration, json.dumps(steps))  # fmt: skip
     seconds = []
     begun = time.monotonic()
@@ -388,7 +388,7 @@ def _one_by_one(database: Database, steps: Json) -> Json:
         seconds.append(time.monotonic() - started)
         assert 0 <= found <= 1
     lab("SELECT cerebro.drop_model('one_model')")
-    lab("DROP TABLE some")
+    lab("DROP TABLE a_twentieth")
     return {"milliseconds": 1000 * median(seconds[1:]), "seconds": time.monotonic() - begun}
 
 
