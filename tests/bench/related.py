@@ -375,8 +375,9 @@ def _one_by_one(database: Database, steps: Json) -> Json:
     lab = database.lab
     configuration = json.dumps([{"architecture": "mlp", "related": "aggregates", "units": UNITS, "layers": 2}])
     lab("CREATE TABLE a_twentieth AS SELECT * FROM churn WHERE example % 20 = 0")
-    lab("ALTER TABLE a_twentieth ADD PRIMARY KEY (example)")
-    lab("SELECT cerebro.fit('a_twentieth', 'one_model', %s, target => 'target', related => %s, as_of => 'as_of', epochs => 1)",
+    lab("ALTER TABLE a_twentieth ADD PRIMARY KEY (example), ADD FOREIGN KEY (customer_id) REFERENCES customers")
+    lab("SELECT cerebro.fit('a_twentieth', 'one_model', %s, target => 'target', related => %s, as_of => 'as_of',"
+        " epochs => 1)",
         configuration, json.dumps(steps))  # fmt: skip
     seconds = []
     begun = time.monotonic()
