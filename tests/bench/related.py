@@ -330,7 +330,7 @@ def of_shop(database: Database, contenders: list[str], customers: int, say: Call
                 "SELECT cerebro.make_task('customers', 'orders', 'count(*) = 0', 'churn', '90 days', '90 days',"
                 " active => '180 days', entity_time => 'joined')"
             )
-        lab("ALTER TABLE churn ADD COLUMN example bigint GENERATED ALWAYS AS IDENTITY")
+        lab("ALTER TABLE churn ADD COLUMN example bigint GENERATED ALWAYS AS IDENTITY UNIQUE")
         shared = {"repeat": 0, "rows": rows}
         yield {"contender": "cerebro.make_task", "features": 0, **shared, **_taken(meter)}
         for contender, latest in ((OURS, {}), (OURS_AGGREGATES, {"latest": 0})):

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from statistics import median
 from typing import Any
+from urllib.parse import quote
 
 import psycopg2
 
@@ -75,7 +76,7 @@ def main() -> None:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WITHIN)
         for customer, moment in [customers[0], *customers]:  # the first one waits until the server is ready
             began = time.monotonic()
-            connection.request("GET", f"/churn/{customer}/{moment}")
+            connection.request("GET", f"/churn/{customer}/{quote(moment)}")
             answer = connection.getresponse()
             assert answer.status == 200, answer.read()
             assert 0 <= json.loads(answer.read())["probability"] <= 1
