@@ -101,7 +101,7 @@ def test_it_equals_plain_python(shop: Lab, name: str, target: str, plain: Any, k
 def test_the_table_has_a_key_and_refers_to_the_entities(shop: Lab) -> None:
     shop("SELECT make_task('customers', 'orders', 'count(*)', 'keyed', '30 days', '30 days')")
     found = shop("SELECT contype::text, pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 'keyed'::regclass"
-                 " ORDER BY 1")  # fmt: skip
+                 " AND contype <> 'n' ORDER BY 1")  # fmt: skip
     assert [kind for kind, _ in found] == ["f", "p"]
     assert "REFERENCES customers(id) ON DELETE CASCADE" in found[0][1] and found[1][1] == "PRIMARY KEY (id, as_of)"
     with_orders = shop.value("SELECT count(*) FROM keyed WHERE id = 40")
