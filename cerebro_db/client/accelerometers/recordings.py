@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Iterator
 from datetime import datetime
@@ -10,17 +11,17 @@ from pathlib import Path
 from ..errors import ClientError
 
 
-class Recording:
+class Recording(abc.ABC):
     path: Path
     subject: str | None  # that the file names
     rate: int | None  # samples per second; None: each sample has its time
 
+    @abc.abstractmethod
     def lines(self, subject: bytes) -> Iterator[bytes]:
         """Some lines at a time: subject, time, x, y and z with tabs between them. An error names the place."""
-        raise NotImplementedError
 
-    def close(self) -> None:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def close(self) -> None: ...
 
 
 def wrong(path: Path, place: str, reason: str, hint: str | None = None) -> ClientError:

@@ -164,8 +164,8 @@ class MetricStates:
 class EvaluatedModel:
     """The loss and the metrics of a model over the rows of a handle, or the error for which it was not evaluated."""
 
-    rows: int = 0  # number of rows, also of those that are not in the sample; or else of the steps with a label
-    loss: float = 0.0  # mean loss of these
+    rows: int = 0  # number of rows, also of those that are not in the sample
+    loss: float = 0.0  # mean loss of the rows
     metrics: Json = field(default_factory=dict)  # of these rows; by name a number, or a list of numbers (one per class)
     metric_states: MetricStates = MetricStates({})  # of these rows; with those of other parts they give those of all
     seconds: dict[str, float] = field(default_factory=dict)  # seconds by stage: build, load, features, evaluate

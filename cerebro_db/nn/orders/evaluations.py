@@ -53,7 +53,7 @@ def evaluate(
             for exchange in model.exchanges
         ]
     clock.lap("evaluate", programs.features_lap())
-    rows = _weight(ready, counted, _rows(dataset, whole))
+    rows = _rows(dataset, whole)
     return EvaluatedModel(rows, metrics.loss(counted.means), values, counted, clock.laps, exchanged=others)
 
 
@@ -75,13 +75,7 @@ def evaluate_loaded(
         )
         values = ready.program.metric_values(counted)
     clock.lap("evaluate", programs.features_lap())
-    rows = _weight(ready, counted, _rows(dataset, chosen))
-    return EvaluatedModel(rows, metrics.loss(counted.means), values, counted, clock.laps)
-
-
-def _weight(ready: ReadyProgram, counted: MetricStates, rows: int) -> int:
-    """By what the results of these rows are weighed beside those of other rows."""
-    return round(counted.means[metrics.LOSS][1]) if ready.program.steps and metrics.LOSS in counted.means else rows
+    return EvaluatedModel(_rows(dataset, chosen), metrics.loss(counted.means), values, counted, clock.laps)
 
 
 def count(

@@ -31,9 +31,8 @@ FIRST_BATCHES = 4  # in the first slab of a program whose speed is not known yet
 SECONDS_PER_SLAB = 0.4  # cancel and progress wait until the end of a slab
 GROWTH = 8  # largest ratio of a slab to the slab before
 STRETCHES = 16  # of rows that lie together, in a portion
-GOLDEN = (
-    0.618  # so far apart, as a share of all rows, are two of them that follow each other: any few are spread evenly
-)
+# So far apart, as a share of all rows, are two stretches that follow each other: any few are spread evenly.
+GOLDEN = 0.618
 
 
 def predicted_at_once(row_bytes: int) -> int:

@@ -419,16 +419,17 @@ def gathered(
     rows = buffers.count(db, found, [*ins, *outputs])
     if not rows and not may_be_none:
         raise none_found(source, windows)
-    if windows.nearest:
-        later = f", with the targets of the rows {windows.nearest} to {windows.horizon} rows later"
-        db.told(f"{counted(rows, 'window')} of {windows.length} rows{later}")
-        return found, ins, outputs, rows
-    if windows.steps:
-        db.told(f"{counted(rows, 'window')} of {windows.length} rows in {windows.steps} steps")
-        return found, ins, outputs, rows
-    later = f", with the target {counted(windows.horizon, 'row')} later" if windows.horizon else ""
-    db.told(f"{counted(rows, 'window')} of {windows.length} rows{later}")
+    db.told(f"{counted(rows, 'window')} of {windows.length} rows{_targets(windows)}")
     return found, ins, outputs, rows
+
+
+def _targets(windows: Windows) -> str:
+    """What windows have as targets, after their number and length."""
+    if windows.nearest:
+        return f", with the targets of the rows {windows.nearest} to {windows.horizon} rows later"
+    if windows.horizon:
+        return f", with the target {counted(windows.horizon, 'row')} later"
+    return f" in {windows.steps} steps" if windows.steps else ""
 
 
 def to_predict(
