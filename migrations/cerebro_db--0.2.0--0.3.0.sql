@@ -44,5 +44,6 @@ END
 $$;
 
 ALTER TABLE cerebro.evaluation ADD COLUMN sampled bigint CHECK (sampled BETWEEN 1 AND 1e12::bigint);
+ALTER TABLE cerebro.evaluation ADD COLUMN weight double precision CHECK (weight BETWEEN 0 AND 1e100);
 
 @api@

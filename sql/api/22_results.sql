@@ -8,12 +8,13 @@ WITH unit AS (
            -- The metrics of a visit are those of the epoch so far: metrics such as a recall are no means of the visits.
            ARRAY[h.hop, h.metric] AS training_metric, h.metric_name,
            (h.seconds ->> 'train')::double precision AS seconds, h.finished_at,
-           NULL::double precision AS validated, NULL::double precision AS validation_loss,
-           NULL::double precision AS validation_metric
+           NULL::double precision AS validated, NULL::double precision AS weight,
+           NULL::double precision AS validation_loss, NULL::double precision AS validation_metric
       FROM cerebro_internal._visible_hop h
      UNION ALL
     -- The metric of all parts is recorded with the part that was evaluated last.
-    SELECT e.run, e.owner, e.model, e.epoch, NULL, NULL, NULL, NULL, NULL, NULL, e.rows, e.loss * e.rows, e.metric
+    SELECT e.run, e.owner, e.model, e.epoch, NULL, NULL, NULL, NULL, NULL, NULL, e.rows,
+           COALESCE(e.weight, e.rows), e.loss * COALESCE(e.weight, e.rows), e.metric
       FROM cerebro_internal._visible_evaluation e
      WHERE e.dataset = 'validation'
 )
@@ -21,7 +22,7 @@ SELECT run, owner, model, epoch,
        sum(trained) AS trained, sum(training_loss) / sum(trained) AS training_loss,
        (max(training_metric))[2] AS training_metric, max(metric_name) AS metric_name,
        sum(seconds) AS seconds, max(finished_at) AS finished_at,
-       sum(validated) AS validated, sum(validation_loss) / NULLIF(sum(validated), 0) AS validation_loss,
+       sum(validated) AS validated, sum(validation_loss) / NULLIF(sum(weight), 0) AS validation_loss,
        max(validation_metric) AS validation_metric, count(trained) AS visits
   FROM unit
  GROUP BY run, owner, model, epoch
@@ -681,7 +682,8 @@ WITH figures AS (
      WHERE validation_loss IS NOT NULL
      UNION ALL
     SELECT run, owner, e.model, e.epoch, 'training, after', 'loss', NULL, e.loss
-      FROM (SELECT run, owner, model, epoch, sum(loss * rows) / NULLIF(sum(rows), 0) AS loss, sum(rows) AS rows
+      FROM (SELECT run, owner, model, epoch, sum(rows) AS rows,
+                   sum(loss * COALESCE(weight, rows)) / NULLIF(sum(COALESCE(weight, rows)), 0) AS loss
               FROM cerebro_internal._visible_evaluation
              WHERE dataset = 'training'
              GROUP BY run, owner, model, epoch) e

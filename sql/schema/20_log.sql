@@ -103,6 +103,8 @@ CREATE TABLE cerebro.evaluation (
     -- the total and the count of the objective's metric. Total and count are null if the metric is no mean over rows.
     of_groups   jsonb,
     sampled     bigint CHECK (sampled BETWEEN 1 AND 1e12::bigint), -- how many of the rows were evaluated; NULL: all
+    -- What the loss weighs beside those of other parts: the steps with a label, or the weights of the rows; NULL: the rows.
+    weight      double precision CHECK (weight BETWEEN 0 AND 1e100),
     CONSTRAINT groups_are_arrays_of_numbers CHECK (
         jsonb_typeof(of_groups) = 'array' AND octet_length(of_groups::text) <= 2e7
         AND NOT jsonb_path_exists(of_groups, 'strict $[*] ? (@.type() != "array" || @.size() != 6)')

@@ -439,7 +439,7 @@ class FakePorts:
     def _outcome(self, unit: Unit, fault: tuple[str, bool] | None) -> Outcome:
         if fault is None:
             rows, loss, metrics = figures_of(unit, self.log.states[unit.model][unit.hop])
-            return Outcome(unit, seconds=self.seconds(unit), rows=rows, loss=loss, metrics=metrics)
+            return Outcome(unit, seconds=self.seconds(unit), weight=rows, loss=loss, metrics=metrics)
         reason, try_again = fault
         if not try_again or self.attempts[unit] == MOST_TRIES:
             self.gone.add(unit.model)

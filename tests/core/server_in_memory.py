@@ -403,8 +403,11 @@ class Server:
         return [(row["model"], row["epoch"], row["dataset"], row["part"]) for row in self.log["evaluation"]]
 
     def evaluations(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> Rows:
-        names = ("model", "epoch", "dataset", "part", "rows", "loss")
-        rows = [(*(row[name] for name in names), json.loads(row["metrics"])) for row in self.log["evaluation"]]
+        names = ("model", "epoch", "dataset", "part")
+        rows = [
+            (*(row[name] for name in names), row.get("weight", row["rows"]), row["loss"], json.loads(row["metrics"]))
+            for row in self.log["evaluation"]
+        ]
         return sorted(rows, key=lambda row: row[:4])
 
     def counted(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> Rows:
@@ -426,7 +429,7 @@ class Server:
 
     def evaluation_on_record(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> Rows:
         return [
-            (row["rows"], row["loss"], json.loads(row["metrics"])) for row in self.log["evaluation"]
+            (row.get("weight", row["rows"]), row["loss"], json.loads(row["metrics"])) for row in self.log["evaluation"]
             if [row["model"], row["epoch"], row["dataset"], row["part"]] == values[1:]
         ]  # fmt: skip
 
@@ -518,10 +521,10 @@ HANDLERS = (
     (r"SELECT hop, segment, rows, COALESCE\(h\.state_sha256, ''\) AS state_sha256, metric_states", "replicas"),
     (r"SELECT model, epoch, hop, rows, loss, metrics FROM", "hops_on_record"),
     (r"SELECT model, epoch, dataset, part FROM", "evaluated"),
-    (r"SELECT model, epoch, dataset, part, rows, loss", "evaluations"),
+    (r"SELECT model, epoch, dataset, part, COALESCE\(weight, rows\)", "evaluations"),
     (r"SELECT model, epoch, dataset, part, metric_states", "counted"),
     (r"SELECT rows, loss, metrics, state_bytes", "hop_on_record"),
-    (r"SELECT rows, loss, metrics FROM cerebro\.evaluation", "evaluation_on_record"),
+    (r"SELECT COALESCE\(weight, rows\) AS weight, loss, metrics FROM cerebro\.evaluation", "evaluation_on_record"),
     (r"SELECT model, epoch, value, kept", "objectives"),
     (r"SELECT DISTINCT ON \(model\) model, event", "failed"),
     (r"SELECT decision_id", "decisions"),

@@ -91,6 +91,41 @@ def test_predictions_without_errors_have_intervals() -> None:
     assert kept.half_width(1.0, 0.9) == 0 and kept.edges in ((), (1.0,))
 
 
+# -- quantiles of forecasts ------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 400), st.sampled_from([(0.05, 0.5, 0.95), (0.1, 0.3, 0.5, 0.7, 0.9), (0.25, 0.75)]))
+def test_calibrated_intervals_hold_what_they_promise_and_the_median_stays(rows: int, levels: tuple[float, ...]) -> None:
+    numbers = random.Random(rows)
+    predicted = [[numbers.gauss(0, 1) + level * 0.5 for level in levels] for _ in range(rows)]
+    predicted = [sorted(its) for its in predicted]
+    actual = [numbers.gauss(2, 3) for _ in range(rows)]
+    shifts = calibration.shifts_of(levels, predicted, actual).shifts
+    for low, high in zip(range(len(levels) // 2), reversed(range(len(levels)))):
+        assert shifts[low] == -shifts[high]
+        apart = [(its, calibration.distance_of(its), truth) for its, truth in zip(predicted, actual)]
+        held = sum(
+            its[low] + shifts[low] * distance - 1e-9 <= truth <= its[high] + shifts[high] * distance + 1e-9
+            for its, distance, truth in apart
+        )
+        assert held >= min(rows, math.ceil((rows + 1) * (levels[high] - levels[low]) - 1e-9))
+    if 0.5 in levels:
+        assert shifts[levels.index(0.5)] == 0, "a few seasons' mean error says little about the next ones"
+
+
+@pytest.mark.parametrize("level", [0.1, 0.9])
+def test_a_quantile_that_is_alone_has_so_many_values_below_it(level: float) -> None:
+    numbers = random.Random(4)
+    actual = [numbers.gauss(0, 1) for _ in range(999)]
+    (shift,) = calibration.shifts_of([level], [[0.0]] * len(actual), actual).shifts
+    assert sum(one <= shift for one in actual) == pytest.approx(level * 1000, abs=1)
+
+
+def test_no_errors_and_no_distance_shift_nothing() -> None:
+    assert calibration.shifts_of([0.1, 0.9], [[1.0, 1.0]] * 5, [2.0] * 5).shifts == (0.0, 0.0)
+    assert calibration.pinball([0.5], [[1.0], [2.0]], [2.0, 2.0]) == 0.5
+
+
 # -- probabilities -----------------------------------------------------------------------------------------------
 
 

@@ -83,7 +83,7 @@ class World(Clock):
                 found.append(Outcome(unit, 1.0, error="bad"))
                 continue
             self.done.append(unit)
-            found.append(Outcome(unit, 1.0, rows=1, loss=self.losses.get(self.of[unit.model], 1.0)))
+            found.append(Outcome(unit, 1.0, weight=1, loss=self.losses.get(self.of[unit.model], 1.0)))
         return found
 
     def decided(self, decisions: Sequence[Decision]) -> list[ModelPlan]:

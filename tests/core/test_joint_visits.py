@@ -54,7 +54,7 @@ class Segments(QuietPorts):
         if self.chance.random() < self.lost:
             return [Outcome(unit, 0.1, error="lost", try_again=True, most_tries=99)]
         self.done.append(unit)
-        return [Outcome(unit, 0.1, rows=5, loss=1.0)]
+        return [Outcome(unit, 0.1, weight=5, loss=1.0)]
 
     def used(self):
         return Used(seconds=0.1 * len(self.done))

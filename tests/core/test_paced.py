@@ -199,7 +199,7 @@ class Driven(Clock):
     def wait(self) -> list[Outcome]:
         found = super().wait()
         self.visits += sum(isinstance(one.unit, Train) for one in found)
-        return [replace(one, rows=1, loss=self._loss(one.unit.model, one.unit.epoch)) for one in found]
+        return [replace(one, weight=1, loss=self._loss(one.unit.model, one.unit.epoch)) for one in found]
 
     def _loss(self, model: int, epoch: int) -> float:
         return loss(self.configurations[model]["chosen"], epoch)

@@ -70,7 +70,7 @@ class Segments(QuietPorts):
         if self.chance.random() < self.lost:
             return [Outcome(unit, 0.1, error="lost", try_again=True, most_tries=99)]
         self.done.append(unit)
-        return [Outcome(unit, 0.1, rows=5)]
+        return [Outcome(unit, 0.1, weight=5)]
 
     def decided(self, decisions):
         raise AssertionError("nothing is decided here")

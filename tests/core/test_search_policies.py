@@ -136,7 +136,7 @@ def ends_a_run(policy, seed) -> None:
         def wait(self) -> list[Outcome]:
             (one,) = super().wait()
             loss = chance.choice((chance.random(), chance.random(), math.nan))
-            return [Outcome(one.unit, one.seconds, rows=7, loss=loss, metrics={"accuracy": chance.random()})]
+            return [Outcome(one.unit, one.seconds, weight=7, loss=loss, metrics={"accuracy": chance.random()})]
 
         def decided(self, decisions: Sequence[Decision]) -> list[ModelPlan]:
             assert len(schedule.progress) <= MOST_MODELS

@@ -541,7 +541,9 @@ class Measured(World):
     def wait(self) -> list[Outcome]:
         outcomes = super().wait()
         self.busy += sum(one.seconds for one in outcomes)
-        return [replace(one, rows=1, loss=self.qualities[one.unit.model % 97] + 1 / one.unit.epoch) for one in outcomes]
+        return [
+            replace(one, weight=1, loss=self.qualities[one.unit.model % 97] + 1 / one.unit.epoch) for one in outcomes
+        ]
 
 
 @pytest.mark.parametrize("segments", [2, 4, 8])

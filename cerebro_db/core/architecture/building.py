@@ -329,7 +329,7 @@ def _forecast(graph: Graph, layout: Layout, variable: Variable, name: str, tenso
     found = _dense(graph, tensor, units=(variable.steps or 1) * width)
     if variable.steps:
         found = graph.layer("Reshape", found, target_shape=[variable.steps, width])
-    found = graph.from_level(found, graph.level, variable.steps, layout.windows.before)
+    found = graph.from_level(found, graph.level, variable.steps, layout.windows)
     return graph.layer("Rescaling", found, name, scale=past.deviation, offset=past.mean)
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..packing.windows import Windows
 from ..records import dataclass, field
 
 Json = dict[str, Any]
@@ -18,6 +19,7 @@ _EXACT = re.compile(rf"{_OF_GROUP.pattern}|{ANGLES}_[0-9]+")
 ZEROS: Json = {"module": "keras.initializers", "class_name": "Zeros", "config": {}, "registered_name": None}
 NUMPY = "keras.src.ops.numpy"
 LEAST_DISTANCE = 1e-4  # deviations: a window may have the same number in all rows
+LEAST_UNIT = 1e-2  # of a forecast that is counted from the season before, in distances: a season may be like the last
 SCALED = "bf,f->bf"  # each number times one of its own
 SCALED_STEPS = "bsf,f->bsf"
 
@@ -89,19 +91,34 @@ class Graph:
         others = [self.slice(of, start, end, 2) for start, end in spans if start < end]
         return self.joined([level.values, *others])
 
-    def from_level(self, of: str, level: Level, steps: int, before: Sequence[int]) -> str:
-        """Numbers in the unit of those of the input.
+    def from_level(self, of: str, level: Level, steps: int, windows: Windows) -> str:
+        """Numbers in the unit of those of the input: counted from what was a season before, or from the mean.
 
-        ``steps``: each row has so many vectors; 0: one.  ``before``: the places in the window of the values that these
-        are counted from; none: from the mean.
+        ``steps``: each row has so many vectors; 0: one.
         """
-        mean, distance = level.mean, level.distance
-        if not steps:
-            mean, distance = (self.layer("Reshape", one, target_shape=[1]) for one in (mean, distance))
-        if before:
-            values = self._at(level.values, before)
-            of = self.layer("Add", [of, values if steps else self.layer("Reshape", values, target_shape=[1])])
-        return self.layer("Add", [self.layer("Multiply", [of, distance]), mean])
+
+        def fitting(one: str) -> str:
+            return one if steps else self.layer("Reshape", one, target_shape=[1])
+
+        if windows.season:
+            apart = self.layer("Multiply", [of, fitting(self._unit(level.values, windows))])
+            of = self.layer("Add", [apart, fitting(self._at(level.values, windows.before))])
+        return self.layer("Add", [self.layer("Multiply", [of, fitting(level.distance)]), fitting(level.mean)])
+
+    def _unit(self, values: str, windows: Windows) -> str:
+        """How far a value of the window is from the one before, or from that of the season before: the smaller one.
+
+        The first forecasts of a model are those of the season before.  In a larger unit, its first steps would be
+        larger than the errors of these.
+        """
+        backs = [1, *([windows.season] if 2 * windows.season <= windows.length else [])]
+        whole, distances = _span(None, None), []
+        for back in backs:
+            pair = [self._item(values, [whole, span, whole]) for span in (_span(back, None), _span(None, -back))]
+            apart = self.operation("Absolute", self.layer("Subtract", pair))
+            distances.append(self.operation("Mean", apart, axis=1, keepdims=True))
+        least = self.layer("Minimum", distances) if len(distances) > 1 else distances[0]
+        return self.layer("Rescaling", least, scale=1.0, offset=LEAST_UNIT)
 
     def _at(self, of: str, places: Sequence[int]) -> str:
         """The rows at these places of a window.  Most of them follow each other."""

@@ -164,22 +164,35 @@ class Shifts:
 
 
 def shifts_of(levels: Sequence[float], predicted: Sequence[Sequence[float]], actual: Sequence[float]) -> Shifts:
-    """The shifts with which so many values lie below each quantile as it says (conformal prediction).
+    """The shifts with which so many values lie between two quantiles as they say (conformal prediction).
 
-    Among the scores of n rows, that of a new row has each of the n + 1 places with the same probability.
+    Two levels as far from one half have the same shift, one downwards, and the median has none: the errors of forecasts
+    that follow each other are alike, so that a few seasons' mean error says little about the next ones.  A level that is
+    alone has a shift with which so many values lie below it.
     """
     rows = [(its, truth, distance) for its, truth in zip(predicted, actual) if (distance := distance_of(its)) > 0]
-    shifts = []
+    shifts = [0.0] * len(levels)
     for place, level in enumerate(levels):
-        scores = sorted((truth - its[place]) / distance for its, truth, distance in rows)
-        whole = (len(scores) + 1) * level
-        # Of a low quantile the score below, of a high one that above: intervals hold at least what they promise.
-        at = math.floor(whole + 1e-9) if level < 0.5 else math.ceil(whole - 1e-9)
-        if level == 0.5 and scores:
-            shifts.append((scores[(len(scores) - 1) // 2] + scores[len(scores) // 2]) / 2)
-        else:
-            shifts.append(scores[min(max(at, 1), len(scores)) - 1] if scores else 0.0)
+        other = next((at for at, one in enumerate(levels) if abs(one + level - 1) < 1e-9), None)
+        if not rows or other == place:
+            continue
+        if other is None:
+            sign = -1 if level < 0.5 else 1
+            scores = [sign * (truth - its[place]) / distance for its, truth, distance in rows]
+            shifts[place] = sign * _score_of(scores, max(level, 1 - level))
+        elif place < other:
+            outside = [
+                max(its[place] - truth, truth - its[other]) / distance for its, truth, distance in rows
+            ]
+            shifts[other] = _score_of(outside, levels[other] - level)
+            shifts[place] = -shifts[other]
     return Shifts(max(1, len(actual)), tuple(shifts))
+
+
+def _score_of(scores: list[float], share: float) -> float:
+    """What at least so many scores do not exceed: of n and a new one, it has each of n + 1 places equally likely."""
+    at = math.ceil((len(scores) + 1) * share - 1e-9)
+    return sorted(scores)[min(max(at, 1), len(scores)) - 1]
 
 
 def distance_of(quantiles: Sequence[float]) -> float:

@@ -432,13 +432,14 @@ def _date(found: Found, wish: Wish) -> DateFeature:
 def of_forecasts(feature: Feature, found: Found, wish: Wish) -> Feature:
     """A date that forecasts are for: without its days, which are later than all that were seen.
 
-    Of its cycles those that the rows have seen twice, and that have two rows at least.
+    Of its cycles those that the rows have seen three times, and that have two rows at least: of a cycle seen twice, a
+    model learns by heart what happened in it.
     """
     if not isinstance(feature, DateFeature) or found.family == "time":
         return feature
     span = found.numbers.high - found.numbers.low
     step = span / max(1, found.groups - 1)
-    fitting = tuple(one for one in feature.cycles if 2 * step <= DAYS_OF[one] <= span / 2)
+    fitting = tuple(one for one in feature.cycles if 2 * step <= DAYS_OF[one] <= span / 3)
     cycles = feature.cycles if "cycles" in wish.arguments else fitting or feature.cycles[:1]
     return replace(feature, cycles=cycles, mean=0.0, deviation=0.0, edges=())
 

@@ -9,6 +9,7 @@ from typing import Any, Optional
 from cerebro_db.core.errors import CerebroError, InvalidArgument, from_dict
 
 from .. import codec
+from ..models.metrics import LOSS
 from ..records import dataclass, field
 
 Json = dict[str, Any]  # a JSON document: a configuration, a layout (docs/architecture.md describes both)
@@ -171,6 +172,14 @@ class EvaluatedModel:
     seconds: dict[str, float] = field(default_factory=dict)  # seconds by stage: build, load, features, evaluate
     error: Optional[Failure] = None  # why the model was not evaluated
     exchanged: list[MetricStates] = field(default_factory=list)  # of each exchange, over its repeats
+
+    def weight(self, sampled: Optional[int]) -> float:
+        """What the loss weighs beside those of other parts: the number of rows, or of what it is a mean of.
+
+        ``sampled``: how many of the rows were evaluated; None: all.
+        """
+        counted = self.metric_states.means.get(LOSS, (0.0, 0.0))[1]
+        return counted * self.rows / (sampled or self.rows) if counted else float(self.rows)
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ def settle(
 
 
 def record(history: History, outcome: Outcome) -> None:
-    unit, figures = outcome.unit, (outcome.rows, outcome.loss, outcome.metrics)
+    unit, figures = outcome.unit, (outcome.weight, outcome.loss, outcome.metrics)
     if isinstance(unit, Train):
         history.trained(unit.model, unit.epoch, unit.hop, *figures)
     else:

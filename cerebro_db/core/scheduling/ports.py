@@ -24,7 +24,7 @@ class Outcome:
     # A crash of a trainer or a lost session says little about the model, so the unit is tried again.
     try_again: bool = False
     # Of a committed unit, as the log has them: what policies decide by.
-    rows: int = 0
+    weight: float = 0  # of the loss beside those of the epoch's other units: mostly the number of its rows
     loss: float | None = None
     metrics: Mapping[str, Value] = field(default_factory=dict)
     most_tries: int = MOST_TRIES  # of a unit that failed like this

@@ -19,21 +19,21 @@ from .objective import PREFIXES, Objective
 class Figures:
     """The loss of one visit, or of the evaluation of one part, and what was known of the metrics after it."""
 
-    rows: int
+    weight: float  # of the loss beside those of other visits or parts: mostly the number of their rows
     loss: float | None  # None: not a finite number
     metrics: Mapping[str, float | None]  # of the epoch's visits so far, or of all parts; of other parts none
 
     @classmethod
-    def of(cls, rows: int, loss: float | None, metrics: Mapping[str, Value]) -> Figures:
+    def of(cls, weight: float, loss: float | None, metrics: Mapping[str, Value]) -> Figures:
         """As policies see them: of a metric with a value per class the mean; no NaN, as the log keeps none either."""
-        return cls(rows, number(loss), {name: number(value) for name, value in metrics.items()})
+        return cls(weight, number(loss), {name: number(value) for name, value in metrics.items()})
 
 
 @dataclass
 class History:
     """What a run has on record: all that a policy may know.
 
-    The loss of an epoch is the mean over its visits, or over the evaluated parts, weighted by rows. The metrics of an
+    The loss of an epoch is the mean over its visits, or over the evaluated parts, by their weights. The metrics of an
     epoch are those of its last visit, which are over all rows of the epoch so far; or those of the part that was
     evaluated last, which are over all parts.
 
@@ -160,9 +160,9 @@ class History:
         self._of_variant.setdefault(variant_of(configuration or {}), set()).add(model)
 
     def trained(
-        self, model: int, epoch: int, hop: int, rows: int, loss: float | None, metrics: Mapping[str, Value]
+        self, model: int, epoch: int, hop: int, weight: float, loss: float | None, metrics: Mapping[str, Value]
     ) -> None:
-        self._add(model, epoch, "", hop, Figures.of(rows, loss, metrics))
+        self._add(model, epoch, "", hop, Figures.of(weight, loss, metrics))
 
     def evaluated(self, model: int, epoch: int, dataset: str, part: int, figures: Figures) -> None:
         self._add(model, epoch, dataset, part, figures)
@@ -210,9 +210,9 @@ def last_metrics(figures: Mapping[int, Figures]) -> Mapping[str, float | None]:
 
 
 def mean_loss(figures: Iterable[Figures]) -> float | None:
-    """Weighted by rows; None if a loss is missing. ``fsum`` gives the same sum in every order."""
-    pairs = [(one.rows, one.loss) for one in figures if one.rows]
-    rows = sum(weight for weight, _ in pairs)
-    if not rows or any(loss is None for _, loss in pairs):
+    """None if a loss is missing. ``fsum`` gives the same sum in every order."""
+    pairs = [(one.weight, one.loss) for one in figures if one.weight]
+    whole = sum(weight for weight, _ in pairs)
+    if not whole or any(loss is None for _, loss in pairs):
         return None
-    return math.fsum(weight / rows * loss for weight, loss in pairs if loss is not None)
+    return math.fsum(weight / whole * loss for weight, loss in pairs if loss is not None)

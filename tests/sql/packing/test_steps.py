@@ -130,13 +130,12 @@ KINDS = {
 }
 
 
-# A run weighs the losses of several segments by their windows, and evaluate does by their labelled steps.
 @pytest.fixture(scope="module")
 def trained(postures: Lab) -> Lab:
     configurations = [{"architecture": kind, **more, "learning_rate": 0.01} for kind, more in KINDS.items()]
     postures(
         "SELECT cerebro.fit('postures', 'posture_models', %s, 'posture', inputs => 'x', epochs => 12, sequence => %s,"
-        " options => %s, segments => 1)",
+        " options => %s, segments => 2)",
         json.dumps(configurations), json.dumps(SEQUENCE), json.dumps({"deterministic": True, "seed": 1}),
     )  # fmt: skip
     return postures

@@ -323,7 +323,7 @@ class Driver:
                         building=result.building,
                         error=result.reason,
                         try_again=False,
-                        rows=result.rows,
+                        weight=result.weight,
                         loss=result.loss,
                         metrics=result.metrics,
                     )
@@ -428,7 +428,7 @@ class Driver:
             parts = log.states.frozen_parts([(unit.model, unit.hop)] if large else [])
             frozen = parts.get((unit.model, unit.hop))
             self.units.committed(worker, unit, rows, state_bytes, sha256, counted, frozen=frozen)
-        return Outcome(unit=unit, seconds=seconds, error=None, try_again=False, rows=rows, loss=loss, metrics=metrics)
+        return Outcome(unit=unit, seconds=seconds, error=None, try_again=False, weight=rows, loss=loss, metrics=metrics)
 
     def _suspect(self, worker: Worker, unit: Unit, reason: str) -> None:
         """A trainer or a session died at this unit.  If others did before, the segment is to blame."""

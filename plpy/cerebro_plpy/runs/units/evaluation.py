@@ -79,13 +79,14 @@ async def _evaluated(
             continue
         units.count(task, seconds, "evaluate")
         metrics = await metrics_of_all(units, worker, task, unit, handle, mine)
-        results[unit] = Result(None, mine.rows, mine.loss, metrics, part=slice_of_time[1] - slice_of_time[0])
-        told = on_groups.on_record(units.objectives.objective.metric, list(zip(beside[unit], groups)))
         sampled = units.run.sampled(units.model(unit), unit.dataset, unit.part, unit.epoch)
+        weight, part = mine.weight(sampled), slice_of_time[1] - slice_of_time[0]
+        results[unit] = Result(None, weight, mine.loss, metrics, part=part)
+        told = on_groups.on_record(units.objectives.objective.metric, list(zip(beside[unit], groups)))
         rows.evaluation(
             unit, mine, metrics, slice_of_time=slice_of_time, seconds=seconds, of_groups=told, sampled=sampled
         )
-        copies += units.objectives.after_evaluation(unit, mine, metrics, rows)
+        copies += units.objectives.after_evaluation(unit, mine, metrics, rows, sampled)
     records = [*rows.statements(), *copies]
     if records:
         await Statement.joined(records if len(records) == 1 else [BEGIN, *records, COMMIT])

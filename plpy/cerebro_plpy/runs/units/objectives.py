@@ -80,13 +80,18 @@ class Objectives:
         return self._completed(visit, dist_key, state_bytes, rows, self._value(figures)) if completes else []
 
     def after_evaluation(
-        self, unit: Evaluate, evaluated: EvaluatedModel, metrics: Mapping[str, Any], rows: UnitRows
+        self,
+        unit: Evaluate,
+        evaluated: EvaluatedModel,
+        metrics: Mapping[str, Any],
+        rows: UnitRows,
+        sampled: int | None = None,
     ) -> list[Statement]:
-        """What belongs into the transaction of an evaluation."""
+        """What belongs into the transaction of an evaluation.  ``sampled``: how many of the rows; None: all."""
         if not self.wanted or self.objective.dataset != unit.dataset:
             return []
-        parts = self._add(unit.model, unit.epoch, unit.part, evaluated.rows, evaluated.loss, metrics)
         model = self.run.models[unit.model]
+        parts = self._add(unit.model, unit.epoch, unit.part, evaluated.weight(sampled), evaluated.loss, metrics)
         if not parts.keys() >= set(self.run.parts_of(model, unit.dataset)):
             return []
         return self._completed(unit, model.dist_key, model.state_bytes, rows, self._value(parts))
@@ -154,12 +159,12 @@ class Objectives:
         return [Statement(ready), Statement(copy)]
 
     def _add(
-        self, model: int, epoch: int, place: int, rows: int, loss: float | None, metrics: Mapping[str, Any]
+        self, model: int, epoch: int, place: int, weight: float, loss: float | None, metrics: Mapping[str, Any]
     ) -> dict[int, Figures]:
         """The figures of an epoch with those of one more hop or part."""
         its = {name: number(value) for name, value in metrics.items() if name == self.objective.metric}
         figures = self._figures.setdefault((model, epoch), {})
-        figures[place] = Figures(rows, number(loss), its)
+        figures[place] = Figures(weight, number(loss), its)
         return figures
 
     def _mean_of_folds(self, model: Model, epoch: int) -> float | None:

@@ -36,7 +36,7 @@ class Result:
     """What became of one unit.  A unit with a reason is not committed: its model must stop training."""
 
     reason: str | None = None
-    rows: int = 0
+    weight: float = 0  # of its loss beside those of the epoch's other units: mostly the number of its rows
     loss: float | None = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
     error: Refused | None = None  # the unit was refused; perhaps it will be tried again

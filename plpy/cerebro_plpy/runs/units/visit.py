@@ -359,7 +359,8 @@ def _result(units: Units, one: DoneUnit, part: float) -> Result:
     if isinstance(figures, TrainedVisit) and not figures.finite and units.run.options.nan != "keep":
         reason = f"the loss became {figures.loss} in epoch {unit.epoch} on segment {unit.segment}"
     building = one.seconds.get("build", 0.0)
-    return Result(reason, figures.rows, figures.loss, figures.metrics, building=building, part=part)
+    weight = figures.weight(None) if isinstance(figures, EvaluatedModel) else figures.rows
+    return Result(reason, weight, figures.loss, figures.metrics, building=building, part=part)
 
 
 def _is_committed(units: Units, worker: Worker, one: DoneUnit, trained: Trained, resident: bool) -> None:

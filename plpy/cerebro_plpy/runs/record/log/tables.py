@@ -146,7 +146,8 @@ SELECTION_ROWS = sql(
 # with the option evaluate_training have them.
 EVALUATED = sql(
     """
-SELECT e.model, e.epoch, sum(e.loss * e.rows) / NULLIF(sum(e.rows), 0) AS loss, max(e.metric) AS metric
+SELECT e.model, e.epoch, max(e.metric) AS metric,
+       sum(e.loss * COALESCE(e.weight, e.rows)) / NULLIF(sum(COALESCE(e.weight, e.rows)), 0) AS loss
   FROM cerebro.evaluation e
  WHERE e.run = $1 AND e.owner = {me} AND e.dataset = {training}
  GROUP BY e.model, e.epoch

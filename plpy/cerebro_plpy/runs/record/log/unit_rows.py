@@ -116,6 +116,7 @@ class UnitRows:
 
         ``of_groups``: as units/on_groups.py gives them.  ``sampled``: how many of the part's rows; None: all.
         """
+        weight = evaluated.weight(sampled)
         self._evaluations.append(
             {
                 "model": unit.model,
@@ -125,6 +126,7 @@ class UnitRows:
                 "segment": unit.segment,
                 **({"of_groups": of_groups} if of_groups else {}),
                 **({} if sampled is None else {"sampled": sampled}),
+                **({} if weight == evaluated.rows else {"weight": weight}),
                 **_figures(evaluated, metrics, seconds, slice_of_time),
             }
         )
@@ -180,7 +182,7 @@ class UnitRows:
     def _of_evaluations(self) -> Statement:
         order, columns, further = self.order, EVALUATION, sql("")
         # Until the extension is updated, the table of an earlier version lacks such columns; nor has it groups.
-        for name, type in (("of_groups", "jsonb"), ("sampled", "bigint")):
+        for name, type in (("of_groups", "jsonb"), ("sampled", "bigint"), ("weight", "double precision")):
             if any(name in row for row in self._evaluations):
                 columns, further = (
                     {**columns, name: type},

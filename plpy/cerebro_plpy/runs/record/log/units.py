@@ -15,6 +15,8 @@ from cerebro_db.core.sql import joined, sql
 from ....sessions.session import Rows, Statement
 from .base import OF_ALL_ROWS, OWN, Part, counted_states, listed
 
+WEIGHT = sql("COALESCE(weight, rows)")  # of the loss of an evaluation beside those of other parts
+
 
 class UnitLog(Part):
     """What each unit of work has found, and how long it took."""
@@ -130,22 +132,25 @@ class UnitLog(Part):
         )
 
     def evaluations(self) -> Rows:
-        """(model, epoch, dataset, part, rows, loss, metrics) of every evaluation.  Needs a recorder session."""
+        """(model, epoch, dataset, part, weight, loss, metrics) of every evaluation.  Needs a recorder session."""
         return self._all(
             sql(
-                "SELECT model, epoch, dataset, part, rows, loss, metrics FROM cerebro.evaluation WHERE {own}"
+                "SELECT model, epoch, dataset, part, {weight} AS weight, loss, metrics FROM cerebro.evaluation"
+                " WHERE {own}"
                 " ORDER BY model, epoch, dataset, part",
                 own=OWN,
+                weight=WEIGHT,
             )
         )
 
-    def evaluation_on_record(self, unit: Evaluate) -> tuple[int, float, dict[str, Any]] | None:
-        """(rows, loss, metrics) of an evaluation, if it is committed."""
+    def evaluation_on_record(self, unit: Evaluate) -> tuple[float, float, dict[str, Any]] | None:
+        """(weight, loss, metrics) of an evaluation, if it is committed."""
         found = self._all(
             sql(
-                "SELECT rows, loss, metrics FROM cerebro.evaluation WHERE {own} AND model = {} AND epoch = {}"
-                " AND dataset = {} AND part = {}",
+                "SELECT {weight} AS weight, loss, metrics FROM cerebro.evaluation WHERE {own} AND model = {}"
+                " AND epoch = {} AND dataset = {} AND part = {}",
                 own=OWN,
+                weight=WEIGHT,
             ),
             unit.model,
             unit.epoch,
