@@ -94,14 +94,17 @@ class Graph:
 
         ``steps``: each row has so many vectors; 0: one.  ``before``: the places in the window of the values that these
         are counted from; none: from the mean.
+
+        The tensor of more elements comes last: Keras takes the last one of an Add for the bias of a layer if it has as
+        many rows as the first one has steps or vectors, and then each row gets the means of others.
         """
         mean, distance = level.mean, level.distance
         if not steps:
             mean, distance = (self.layer("Reshape", one, target_shape=[1]) for one in (mean, distance))
         if before:
             values = self._at(level.values, before)
-            of = self.layer("Add", [of, values if steps else self.layer("Reshape", values, target_shape=[1])])
-        return self.layer("Add", [self.layer("Multiply", [of, distance]), mean])
+            of = self.layer("Add", [values if steps else self.layer("Reshape", values, target_shape=[1]), of])
+        return self.layer("Add", [mean, self.layer("Multiply", [of, distance])])
 
     def _at(self, of: str, places: Sequence[int]) -> str:
         """The rows at these places of a window.  Most of them follow each other."""
