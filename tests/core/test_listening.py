@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from cerebro_db import __version__
 from cerebro_plpy.database import cancellation, listening
+from cerebro_plpy.database import entry as entering
 from cerebro_plpy.database.entry import entry
 from cerebro_plpy.database.listening import during, paused, resumed
 
@@ -26,11 +28,14 @@ class FakePlpy:
     def __init__(self) -> None:
         self.errors: list[Exception] = []
         self.looks = 0
+        self.version = __version__  # of the SQL
 
     def prepare(self, sql: str) -> FakePlpy:
         return self
 
-    def execute(self, values: list[Any], limit: int) -> list[Any]:
+    def execute(self, values: str | list[Any], limit: int = 0) -> list[Any]:
+        if isinstance(values, str):  # a statement: that of entry.py
+            return [{"v": self.version}]
         self.looks += 1
         if self.errors:
             raise self.errors.pop()
@@ -41,6 +46,7 @@ class FakePlpy:
 def plpy(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakePlpy]:
     monkeypatch.setattr(cancellation, "_greenplum", False)
     monkeypatch.setattr(listening, "EVERY", 0.01)
+    monkeypatch.setattr(entering, "_is_of_this_version", False)
     yield FakePlpy()
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0, 0)
     assert listening._calls == [] and listening._paused is False
@@ -210,9 +216,12 @@ def test_a_large_argument_is_refused(plpy: FakePlpy, value: Any, has: str) -> No
 
 def test_a_sql_function_of_version_0_1_says_what_to_do(plpy: FakePlpy) -> None:
     """It gives the arguments by their places."""
+    plpy.version = "0.1.0"
     with pytest.raises(Exception, match="older than the code on this server") as refused:
         takes(plpy, "rows", "models")
     assert "ALTER EXTENSION cerebro_db UPDATE" in getattr(refused.value, "hint", "")
+    plpy.version = __version__
+    assert takes(plpy, grid="updated") == "taken"
 
 
 def test_arguments_of_the_largest_size_are_taken(plpy: FakePlpy) -> None:

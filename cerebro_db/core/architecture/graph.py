@@ -95,6 +95,9 @@ class Graph:
         """Numbers in the unit of those of the input: counted from what was a season before, or from the mean.
 
         ``steps``: each row has so many vectors; 0: one.
+
+        The tensor of more elements comes last: Keras takes the last one of an Add for the bias of a layer if it has as
+        many rows as the first one has steps or vectors, and then each row gets the means of others.
         """
 
         def fitting(one: str) -> str:
@@ -102,8 +105,8 @@ class Graph:
 
         if windows.season:
             apart = self.layer("Multiply", [of, fitting(self._unit(level.values, windows))])
-            of = self.layer("Add", [apart, fitting(self._at(level.values, windows.before))])
-        return self.layer("Add", [self.layer("Multiply", [of, fitting(level.distance)]), fitting(level.mean)])
+            of = self.layer("Add", [fitting(self._at(level.values, windows.before)), apart])
+        return self.layer("Add", [fitting(level.mean), self.layer("Multiply", [of, fitting(level.distance)])])
 
     def _unit(self, values: str, windows: Windows) -> str:
         """How far a value of the window is from the one before, or from that of the season before: the smaller one.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import wraps
 from typing import Any, Callable, NoReturn
 
+from cerebro_db import __version__
 from cerebro_db.core.errors import MAKE_ROOM, NO_ROOM, CerebroError, DiskFull, Unsupported, WrongState
+from cerebro_db.core.sql import sql
 from cerebro_db.core.texts import harmless
 
 from . import cancellation, listening, sizes
@@ -19,6 +22,8 @@ LONGEST_MESSAGE = 4000
 
 INTERNAL = ""  # ``called`` of a function that only the product calls: its errors become parts of others
 
+_is_of_this_version = False  # the SQL of this session's database; after an update, it needs a new session anyway
+
 
 def entry(
     function: Callable[..., Any] | None = None,
@@ -26,11 +31,13 @@ def entry(
     called: str | None = None,
     longest: int = sizes.LONGEST,
     words: type[ErrorWords] = ErrorWords,
+    any_version: bool = False,
 ) -> Callable[..., Any]:
     """The function is called with ``plpy`` and arguments by name, and gets a Database in place of ``plpy``.
 
     The sizes of arguments are limited (``sizes.py``); ``longest``: the characters of a text.  A cancel ends the
     function wherever it computes (``listening.py``).  ``words``: the texts of errors about tables and models.
+    ``any_version``: also SQL of another version than this code may call it.
 
     A CerebroError becomes a PostgreSQL error with SQLSTATE, DETAIL and HINT.  Its message says what is wrong.  The name
     of the SQL function stands before it: ``called``, or "cerebro." and the name of the Python function.  The error of a
@@ -38,19 +45,20 @@ def entry(
     """
 
     if function is None:
-        return lambda function: entry(function, called=called, longest=longest, words=words)
+        return lambda function: entry(function, called=called, longest=longest, words=words, any_version=any_version)
     body = function
     name = f"cerebro.{function.__name__}" if called is None else called
 
     @wraps(body)
-    def call(plpy: Any, *of_old_sql: Any, **arguments: Any) -> Any:
+    def call(plpy: Any, *of_old_sql: Any, **arguments: Any) -> Any:  # that of 0.1 has no names
         _refuse_within_query(plpy)
         db = Database(plpy, name, words)
 
         def action() -> Any:
-            _refuse_old_sql(of_old_sql)
+            if not any_version:
+                _require_sql_of_this_version(db)
             sizes.require(arguments, longest)
-            return body(db, **arguments)
+            return body(db, *of_old_sql, **arguments)
 
         return _as_postgres(db, action)
 
@@ -69,13 +77,28 @@ def _refuse_within_query(plpy: Any) -> None:
         )
 
 
-def _refuse_old_sql(arguments: tuple[Any, ...]) -> None:
-    """Refuse a call by a SQL function of version 0.1, which passes its arguments by position."""
-    if arguments:
+def _require_sql_of_this_version(db: Database) -> None:
+    """Refuse the SQL functions of another version: ``make install`` replaces the code before databases are updated."""
+    global _is_of_this_version
+    if _is_of_this_version:
+        return
+    found = db.text(sql("SELECT extversion AS v FROM pg_catalog.pg_extension WHERE extname = 'cerebro_db'"))
+    version = found[0]["v"] if len(found) else __version__
+    if _numbers(version) < _numbers(__version__):
         raise WrongState(
-            "the SQL functions of this database are older than the code on this server.",
+            f"the SQL functions of this database ({version}) are older than the code on this server ({__version__}).",
             hint="A superuser updates them: ALTER EXTENSION cerebro_db UPDATE;",
         )
+    if version != __version__:
+        raise WrongState(
+            f"the code of this session ({__version__}) is older than the SQL functions of this database ({version}).",
+            hint=f"Start a new session. If that is no help, install the code of {version} on every host: make install.",
+        )
+    _is_of_this_version = True
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version)]
 
 
 def entry_of_rows(called: str) -> Callable[[Callable[..., Iterator[Any]]], Callable[..., Iterator[Any]]]:
@@ -90,12 +113,14 @@ def entry_of_rows(called: str) -> Callable[[Callable[..., Iterator[Any]]], Calla
         def call(plpy: Any, *of_old_sql: Any, **arguments: Any) -> Iterator[Any]:
             _refuse_within_query(plpy)
             db = Database(plpy, called)
-            rows = function(db, **arguments)
+            rows: Iterator[Any] = iter(())
             end = object()
 
             def begin() -> Any:
-                _refuse_old_sql(of_old_sql)
+                nonlocal rows
+                _require_sql_of_this_version(db)
                 sizes.require(arguments, sizes.LONGEST)
+                rows = function(db, *of_old_sql, **arguments)
                 return next(rows, end)
 
             first = _as_postgres(db, begin)

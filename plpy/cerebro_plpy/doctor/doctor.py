@@ -39,7 +39,7 @@ CHECKS: list[tuple[str, str, Check]] = [
 ]
 
 
-@entry
+@entry(any_version=True)  # which says what is wrong
 def doctor(db: Database, segments: int | None) -> Iterator[tuple[str, str, str, str, str | None]]:
     rows: list[Row] = []
     here = inspection.facts()

@@ -111,7 +111,7 @@ def scram_verifier(secret: str) -> str:
     return f"SCRAM-SHA-256${SCRAM_ROUNDS}:{salt64}${stored64}:{server64}"
 
 
-@entry(called=INTERNAL)
+@entry(called=INTERNAL, any_version=True)  # upgrade scripts of every version call it
 def setup_logins(db: Database) -> None:
     """Give the login that makes worker roles its password: run by CREATE EXTENSION, or later by a superuser."""
     make_secret()

@@ -103,6 +103,19 @@ def test_each_step_is_predicted_with_its_time_and_quantiles(trained: Lab) -> Non
     assert np.allclose([row[2:5] for row in written], [row[2:5] for row in rows], rtol=1e-5)
 
 
+@pytest.mark.parametrize("shops", [len(LEVELS), AHEAD])
+def test_a_window_has_its_forecast_beside_others(trained: Lab, shops: int) -> None:
+    """Also where as many windows are predicted at once as there are steps or quantiles."""
+    asked = (
+        "SELECT key_value, forecast_for, quantiles FROM cerebro.predict('quantile_models',"
+        " 'SELECT * FROM sales WHERE n > 299 - 14 AND shop BETWEEN %s AND %s', 'id') ORDER BY 1, 2"
+    )
+    together = trained(asked, 1, shops)
+    alone = sorted(row for shop in range(1, shops + 1) for row in trained(asked, shop, shop))
+    assert len(alone) == shops * AHEAD and [row[:2] for row in together] == [row[:2] for row in alone]
+    assert np.allclose([row[2] for row in together], [row[2] for row in alone], rtol=1e-5)
+
+
 def test_quantiles_are_calibrated(trained: Lab) -> None:
     found = {
         measure: (before, after)

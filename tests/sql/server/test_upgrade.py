@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import itertools
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,9 @@ from tests.conftest import TRAINER, connect
 from tests.sql.lab import Lab, eventually, flower_model
 from tests.sql.memory import compiled
 from tests.sql.moving import as_user, tool
-from tests.thorough import TIMES
 
 OPTIONS = {"deterministic": True, "seed": 8}
 EPOCHS = 24
-BY_POSITION = "0.1.0"  # its functions pass arguments by position, which later code refuses
 # What an imagined next version adds, as its developer would write it: a piece of each folder, and the migration.
 ADDED_TABLE = """
 CREATE TABLE cerebro.remark (run bigint NOT NULL, owner name NOT NULL DEFAULT current_user, remark text NOT NULL);
@@ -113,7 +111,7 @@ def sources(top: Path, version: str, pieces: dict[str, str], migrations: dict[st
 
 
 def fake(top: Path) -> tuple[Sources, Sources]:
-    """This version, and one after it."""
+    """This version, and one after it, with its code."""
     here = Sources.find()
     version = here.version + ".1"
     folder = here.root / "sql"
@@ -124,18 +122,13 @@ def fake(top: Path) -> tuple[Sources, Sources]:
         f"{extension.MAIN.name}{step}": MIGRATION,
         f"{extension.MADLIB.name}{step}": "-- Nothing is new here.\n",
     }
-    return here, sources(top / "next", version, {**now, **new}, migrations)
-
-
-def steps(top: Path) -> Iterator[tuple[Sources, Sources]]:
-    yield fake(top)
-    here = Sources.find()
-    for name in freeze.released():
-        if not name.startswith(f"{NAME}--"):
-            continue
-        version = name[len(NAME) + 2 : -len(".sql")]
-        if "--" not in version and version != here.version:
-            yield released(top, version), here
+    made = sources(top / "next", version, {**now, **new}, migrations)
+    package = top / "next" / NAME
+    package.mkdir()
+    (package / "__init__.py").write_text(f'__version__ = "{version}"\n')
+    for room in ("core", "nn"):
+        (package / room).symlink_to(here.package / room)
+    return here, replace(made, package=package)
 
 
 def released(top: Path, version: str) -> Sources:
@@ -190,6 +183,33 @@ def told(found: dict[str, str]) -> Iterator[str]:
         yield from re.findall(r"\bcerebro_user=X\b", text or "")
 
 
+OLD_SQL = "the SQL functions of this database .* are older than the code", "ALTER EXTENSION cerebro_db UPDATE"
+OLD_CODE = "the code of this session .* is older than the SQL functions", "Start a new session"
+
+
+@pytest.mark.parametrize(("version", "told"), [("0.2.0", OLD_SQL), ("999.0", OLD_CODE)])
+def test_sql_of_another_version_is_refused(fresh_database: str, version: str, told: tuple[str, str]) -> None:
+    """As between make install and ALTER EXTENSION UPDATE, and in a session that still has the code of before."""
+    with contextlib.closing(connect(fresh_database)) as db, db.cursor() as cursor:
+        set_version(db, version)
+        for call in ("cerebro.fit('t', 'm', '[]', 'y')", "cerebro.predict('m', 't')", "cerebro.wait(1)",
+                     "madlib.load_keras_model('t', '{}')"):  # fmt: skip
+            refused(cursor, f"SELECT * FROM {call}", *told)
+        cursor.execute("SELECT status, found FROM cerebro.doctor() WHERE check_name = 'extension'")
+        assert [status for status, found in cursor.fetchall() if version in found] == ["problem"]
+        cursor.execute("SELECT cerebro_internal._setup_logins()")  # upgrade scripts call it
+        set_version(db, Sources.find().version)
+        with pytest.raises(psycopg2.Error, match="run 1"):
+            cursor.execute("SELECT cerebro.wait(1)")
+
+
+def set_version(db: Any, version: str) -> None:
+    with db.cursor() as cursor:
+        if db.server_version < 130000:
+            cursor.execute("SET allow_system_table_mods = on")
+        cursor.execute("UPDATE pg_extension SET extversion = %s WHERE extname = %s", (version, NAME))
+
+
 def test_replaceable_pieces_only_replace() -> None:
     """What is made in sql/api can be made again; what runs once is in sql/schema."""
     text = re.sub(r"--.*", "", extension.replaceable(Sources.find()))
@@ -236,24 +256,22 @@ def require_as_new(cluster: clusters.Cluster, new: Sources, updated: str = DATAB
 @pytest.mark.throw_away
 def test_update_with_live_data(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
-    # Of a release, test_runs_that_a_release_made updates what that release itself has made.
-    for number, (old, new) in enumerate(itertools.islice(steps(tmp_path), None if TIMES >= 5 else 1)):
-        cluster = throw_away.create(TRAINER, sources=old)
-        try:
-            update(cluster, old, new)
-            if number == 0:
-                with contextlib.closing(connect(cluster.dsn())) as db, db.cursor() as cursor:
-                    cursor.execute("INSERT INTO cerebro.remark (run, remark) VALUES (1, 'good')")
-                    cursor.execute("SELECT count(*), count(remark) FROM cerebro.remarks")
-                    assert cursor.fetchone() == (3, 0)
-                    before = inventory(cluster.dsn())
-                    cursor.execute("REVOKE SELECT ON cerebro.remarks FROM cerebro_user")
-                assert inventory(cluster.dsn()) != before  # what a migration forgets is seen
-        finally:
-            throw_away.remove(cluster)
+    old, new = fake(tmp_path)
+    cluster = throw_away.create(TRAINER, sources=old)
+    try:
+        update(cluster, new)
+        with contextlib.closing(connect(cluster.dsn())) as db, db.cursor() as cursor:
+            cursor.execute("INSERT INTO cerebro.remark (run, remark) VALUES (1, 'good')")
+            cursor.execute("SELECT count(*), count(remark) FROM cerebro.remarks")
+            assert cursor.fetchone() == (3, 0)
+            before = inventory(cluster.dsn())
+            cursor.execute("REVOKE SELECT ON cerebro.remarks FROM cerebro_user")
+        assert inventory(cluster.dsn()) != before  # what a migration forgets is seen
+    finally:
+        throw_away.remove(cluster)
 
 
-def update(cluster: clusters.Cluster, old: Sources, new: Sources) -> None:
+def update(cluster: clusters.Cluster, new: Sources) -> None:
     with contextlib.closing(connect(cluster.dsn())) as db, db.cursor() as cursor:
         cursor.execute("CREATE SCHEMA lab")
     lab = Lab(cluster.dsn(), "lab", cluster.home)
@@ -300,7 +318,7 @@ def test_runs_that_a_release_made(version: str, tmp_path: Path) -> None:
         with contextlib.closing(connect(cluster.dsn())) as db, db.cursor() as cursor:
             cursor.execute(f"CREATE ROLE {freeze.OWNER} LOGIN PASSWORD 'known'; GRANT cerebro_user TO {freeze.OWNER}")
         restore(cluster, "updated", dump)
-        with_views(cluster, refused=version == BY_POSITION)
+        with_views(cluster)
         cluster.up(trainer_python=TRAINER, sources=Sources.find())
         with contextlib.closing(connect(cluster.dsn("updated"))) as db, db.cursor() as cursor:
             cursor.execute("SELECT extversion FROM pg_extension WHERE extname = %s", (NAME,))
@@ -324,11 +342,8 @@ def restore(cluster: clusters.Cluster, name: str, dump: Path) -> None:
     tool("psql", cluster.dsn(name), "-q", "-v", "ON_ERROR_STOP=1", "-f", str(dump))
 
 
-def with_views(cluster: clusters.Cluster, *, refused: bool) -> None:
-    """Views of the user's that call functions, whose arguments or results may be others in this version.
-
-    ``refused``: the code does not serve the functions of that version any more.
-    """
+def with_views(cluster: clusters.Cluster) -> None:
+    """Views of the user's that call functions, whose arguments or results may be others in this version."""
     with (
         contextlib.closing(connect(as_user(cluster.dsn("updated"), freeze.OWNER, "known"))) as db,
         db.cursor() as cursor,
@@ -339,12 +354,15 @@ def with_views(cluster: clusters.Cluster, *, refused: bool) -> None:
             cursor.execute(
                 f"CREATE VIEW {name} AS {query}; CREATE MATERIALIZED VIEW kept_{name} AS {query} WITH NO DATA"
             )
-        if not refused:
-            return
         # The code is newer than these functions: they say what to do.
-        with pytest.raises(psycopg2.errors.ObjectNotInPrerequisiteState) as error:
-            cursor.execute("SELECT count(*) FROM guessed")
-        assert "ALTER EXTENSION cerebro_db UPDATE" in error.value.diag.message_hint
+        for call in ("SELECT count(*) FROM guessed", "SELECT cerebro.fit('garden', 'grown', '[]', 'species')"):
+            refused(cursor, call, *OLD_SQL)
+
+
+def refused(cursor: Any, call: str, says: str, hint: str) -> None:
+    with pytest.raises(psycopg2.errors.ObjectNotInPrerequisiteState, match=says) as error:
+        cursor.execute(call)
+    assert hint in error.value.diag.message_hint
 
 
 def views_work(cluster: clusters.Cluster, name: str) -> None:
