@@ -228,7 +228,7 @@ CREATE TABLE cerebro.heartbeat (
     rows_done  bigint      NOT NULL,
     rows_total bigint      NOT NULL,
     seconds_left double precision,
-    queue      jsonb,  -- what other drivers have to know of the run (cerebro_db/core/scheduling/fair_queue.py: Standing)
+    queue      jsonb,  -- what other drivers have to know of the run (cerebro_db/core/scheduling/fair_queue.py: QueueEntry)
     CONSTRAINT queue_is_a_standing CHECK (jsonb_typeof(queue) = 'object' AND octet_length(queue::text) <= 1000),
     CHECK (at BETWEEN '2000-01-01 00:00+00' AND '3000-01-01 00:00+00'),
     CHECK (seconds_left BETWEEN 0 AND 1e18),

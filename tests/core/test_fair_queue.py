@@ -13,7 +13,7 @@ import pytest
 
 from cerebro_db.core import codec
 from cerebro_db.core.scheduling import fair_queue
-from cerebro_db.core.scheduling.fair_queue import Contender, Place, Standing, shares, waits_for
+from cerebro_db.core.scheduling.fair_queue import Contender, QueueEntry, QueuePlace, shares, waits_for
 from tests.thorough import tries
 
 CASES = tries(300)
@@ -22,7 +22,7 @@ CASES = tries(300)
 def contender(run: int, seconds: float = 60.0, wants: int = 2, owner: str = "ada", **more: object) -> Contender:
     about = {name: more.pop(name) for name in ("began", "share", "processors") if name in more}
     told = {"threads": 1, "served": False, "waits": True, "measured": True, "rows": 1000, **more}
-    return Contender(run, owner, standing=Standing(wants=wants, seconds=seconds, **told), **{"began": run, **about})  # type: ignore[arg-type]
+    return Contender(run, owner, standing=QueueEntry(wants=wants, seconds=seconds, **told), **{"began": run, **about})  # type: ignore[arg-type]
 
 
 def granted(*runs: Contender, processors: int = 2) -> dict[int, int]:
@@ -119,7 +119,7 @@ def test_what_any_moment_has() -> None:
 
 
 def test_what_cannot_be_read_does_not_count() -> None:
-    mine = Standing(1, 2, 3.5, measured=True, rows=7, served=True, waits=False, first_since=1e9)
+    mine = QueueEntry(1, 2, 3.5, measured=True, rows=7, served=True, waits=False, first_since=1e9)
     text = codec.to_json(codec.encode(mine))
     assert fair_queue.read(text) == mine
     assert fair_queue.read(None) is None
@@ -144,11 +144,11 @@ class Run:
     threads: int = 1
     known_after: int = 1  # units, before it can tell how long it takes
     seconds: float | None = None  # of its budget
-    place: Place | None = None
+    place: QueuePlace | None = None
     busy: list[float] = field(default_factory=list)  # seconds until each unit under way ends
     done: int = 0
     ended: float | None = None
-    told: Standing | None = None  # what the others know
+    told: QueueEntry | None = None  # what the others know
     most_waited: float = 0.0
     waits_since: float | None = None
 
@@ -178,7 +178,7 @@ def play(runs: list[Run], processors: int = 2, dead: set[int] = frozenset(), unt
         here = [one for one in runs if one.begins <= now and one.ended is None and one.number not in gone]
         for one in here:
             if one.place is None:
-                one.place = Place(one.number, one.owner, one.begins, one.threads, processors)
+                one.place = QueuePlace(one.number, one.owner, one.begins, one.threads, processors)
             if (now - one.begins) % 1.0 < STEP:
                 wants = one.wants()
                 left = one.left() if one.seconds is None else one.begins + one.seconds - now
@@ -289,7 +289,7 @@ def test_whatever_the_runs_are_all_end_and_no_processor_is_wasted() -> None:
 
 
 def test_a_run_with_nothing_to_do_keeps_nobody_waiting() -> None:
-    busy, other = Place(1, "ada", 0.0, 1, 2), Place(2, "ada", 1.0, 1, 2)
+    busy, other = QueuePlace(1, "ada", 0.0, 1, 2), QueuePlace(2, "ada", 1.0, 1, 2)
     told = busy.standing(2, 5.0, 9, waits=True)
     other.look(1.0, other.standing(2, 50.0, 9, waits=True), 2, [Contender(1, "ada", 0.0, told)], busy=False)
     assert other.granted == 0 and other.behind is not None and other.behind.run == 1

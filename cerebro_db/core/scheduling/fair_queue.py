@@ -7,7 +7,7 @@ drivers that know different things for a second keep too many or too few segment
 * Owners get equal shares of the processors, or shares in the proportion that an administrator has set.
 * Of the runs of one owner, the run with the least time left goes first. If there are fewer processors than owners,
   this also says which owners wait.
-* A run that has waited long goes first for a while (``Patience``).
+* A run that has waited long goes first for a while (``LongWait``).
 * A run with a budget of seconds goes before the other runs of its owner, and always keeps a segment busy.
 * A run that is alone may keep all its segments busy.
 """
@@ -34,7 +34,7 @@ SHARES = (1, 1000)  # the smallest and the largest share of an owner
 
 
 @dataclass(frozen=True)
-class Standing:
+class QueueEntry:
     """What other drivers have to know of a run: a part of its heartbeat."""
 
     threads: Annotated[int, Within(1, MOST_SEGMENTS)]  # of the trainer of a segment
@@ -59,7 +59,7 @@ class Contender:
     run: int
     owner: str
     began: float  # when its session began to drive it
-    standing: Standing
+    standing: QueueEntry
     share: int = 1  # of its owner
     processors: Optional[int] = None  # the most that the runs of its owner may keep busy; None: no limit
 
@@ -107,7 +107,7 @@ def waits_for(granted: dict[Contender, int], mine: Contender) -> Contender | Non
     return min((one for one in granted if granted[one]), key=lambda one: one.urgency, default=None)
 
 
-class Patience:
+class LongWait:
     """How long a run has waited: then it goes first until it has had a share of that time."""
 
     def __init__(self) -> None:
@@ -115,7 +115,9 @@ class Patience:
         self.first_since: float | None = None
         self.in_turn = False  # what is under way began because it went first
 
-    def passes(self, seconds: float, now: float, standing: Standing, granted: int, *, busy: bool, waiting: int) -> None:
+    def passes(
+        self, seconds: float, now: float, standing: QueueEntry, granted: int, *, busy: bool, waiting: int
+    ) -> None:
         """So many seconds have passed. ``waiting``: the runs that wait beside this one."""
         most = min(MOST_PATIENCE, max(LEAST_PATIENCE, standing.seconds))
         if granted and self.first_since is None:
@@ -133,7 +135,7 @@ class Patience:
             self.waited = max(0.0, self.waited)
 
 
-class Place:
+class QueuePlace:
     """The place of one run in the queue, as its driver knows it."""
 
     def __init__(self, run: int, owner: str, began: float, threads: int, processors: int) -> None:
@@ -142,12 +144,12 @@ class Place:
         self.granted = 0  # segments that it may keep busy
         self.waited = self.served = 0.0  # seconds
         self.behind: Contender | None = None  # for which it waits
-        self._patience = Patience()
+        self._patience = LongWait()
         self._waiting = 0  # runs that wait beside this one, and take about as long
         self._pace: float | None = None  # seconds per row, of the fastest of the other runs
         self._looked_at: float | None = None
 
-    def standing(self, wants: int, seconds: float | None, rows: int, *, waits: bool) -> Standing:
+    def standing(self, wants: int, seconds: float | None, rows: int, *, waits: bool) -> QueueEntry:
         """``seconds``: that the run takes from now on, if that is known; ``rows``: that are left."""
         measured = seconds is not None
         if seconds is None:  # perhaps it is as fast as others; and one that never knows is no short one
@@ -155,9 +157,18 @@ class Place:
             seconds = max(guessed, self.served)
         # What it gets because it has waited long does not make it go first afterwards.
         served = self.granted > 0 and not self._patience.in_turn
-        return Standing(self.threads, wants, seconds, measured, rows, served, waits, self._patience.first_since)
+        return QueueEntry(
+            threads=self.threads,
+            wants=wants,
+            seconds=seconds,
+            measured=measured,
+            rows=rows,
+            served=served,
+            waits=waits,
+            first_since=self._patience.first_since,
+        )
 
-    def look(self, now: float, mine: Standing, segments: int, others: Iterable[Contender], *, busy: bool) -> None:
+    def look(self, now: float, mine: QueueEntry, segments: int, others: Iterable[Contender], *, busy: bool) -> None:
         """Settle what the run may do until it looks again; it has so many segments.
 
         ``mine``: what it has said. ``busy``: whether it has units under way.
@@ -187,11 +198,11 @@ class Place:
         return one.is_run(self.run, self.owner)
 
 
-def read(text: str | None) -> Standing | None:
+def read(text: str | None) -> QueueEntry | None:
     """The standing on record: None if there is none that can be read, for users can write anything about their runs."""
     if text is None:
         return None
     try:
-        return codec.decode(Standing, decoded(text, "a heartbeat"), "a heartbeat", BadData)
+        return codec.decode(QueueEntry, decoded(text, "a heartbeat"), "a heartbeat", BadData)
     except BadData:
         return None

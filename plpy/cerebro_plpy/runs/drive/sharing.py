@@ -10,7 +10,7 @@ import time
 
 from cerebro_db.core.events import Event
 from cerebro_db.core.scheduling import fair_queue
-from cerebro_db.core.scheduling.fair_queue import Contender, Place, Standing
+from cerebro_db.core.scheduling.fair_queue import Contender, QueueEntry, QueuePlace
 from cerebro_db.core.search.budget import Budget
 from cerebro_db.core.sql import sql
 
@@ -34,26 +34,17 @@ class Sharing:
         """``budget``: that the run begins with."""
         self.db, self.run, self.recorder, self.log = db, run, recorder, log
         self.may_wait = budget.seconds is None
-        self.place: Place | None = None
+        self.place: QueuePlace | None = None
         self._told: str | None = None  # for which run it waits, as the log says
         self._said = False  # whether its caller knows that it had to wait
         self._rows: tuple[int, int] | None = None  # done, and in all
         self._sign: object = None  # the last sign of progress, and when it came
         self._sign_at = time.monotonic()
-        # Until the extension is updated, heartbeats of an earlier version say nothing to others.
-        if (
-            recorder.own
-            or not recorder.run(
-                sql(
-                    "SELECT EXISTS (SELECT FROM pg_catalog.pg_attribute WHERE attrelid = 'cerebro.heartbeat'::regclass"
-                    " AND attname = 'queue' AND NOT attisdropped) AS is_there"
-                )
-            )[0][0]
-        ):
+        if recorder.own or not log.events.know_queue():
             return
         ((me, hosts),) = recorder.run(sql("SELECT current_user::text AS me, cerebro_internal._hosts() AS hosts"))
         began = next((row[2] for row in recorder.run(QUEUE) if row[:2] == (run.id, me)), time.time())
-        self.place = Place(run.id, me, began, run.options.trainer.threads or 1, cores() * hosts)
+        self.place = QueuePlace(run.id, me, began, run.options.trainer.threads or 1, cores() * hosts)
 
     @property
     def allowed(self) -> int | None:
@@ -65,7 +56,7 @@ class Sharing:
         """The seconds in which the run could have worked and had to wait."""
         return 0.0 if self.place is None else self.place.waited
 
-    def standing(self, wants: int, left: float | None, rows: int, sign: object = None) -> Standing | None:
+    def standing(self, wants: int, left: float | None, rows: int, sign: object = None) -> QueueEntry | None:
         """How the run stands, as a heartbeat says it.
 
         ``left``, ``rows``: seconds and rows. ``sign``: whatever changes when the run makes progress.
@@ -80,7 +71,7 @@ class Sharing:
             0 if stuck else min(wants, fair_queue.MOST_SEGMENTS), left, rows, waits=self.may_wait
         )
 
-    async def look(self, mine: Standing, *, busy: bool) -> None:
+    async def look(self, mine: QueueEntry, *, busy: bool) -> None:
         """Find out what the run may keep busy, and say it if it has to wait or goes on."""
         if self.place is None:
             return
