@@ -22,7 +22,7 @@ from ..record.log import RunLog
 from ..record.run import Run
 from .incoming_requests import IncomingRequests
 
-LOOK_EVERY = 1.0  # seconds
+BEAT_EVERY, LOOK_EVERY = 1.0, 0.2  # seconds; a run that waits to begin looks more often than it says so
 STUCK_AFTER = 10.0  # seconds without a sign of progress: then others need not wait for the run
 QUEUE = sql("SELECT run, owner, began, standing, share, processors FROM cerebro_internal._queue()")
 
@@ -38,6 +38,7 @@ class Sharing:
         self._told: str | None = None  # for which run it waits, as the log says
         self._said = False  # whether its caller knows that it had to wait
         self._rows: tuple[int, int] | None = None  # done, and in all
+        self._beat_at = -float("inf")  # before the loop
         self._sign: object = None  # the last sign of progress, and when it came
         self._sign_at = time.monotonic()
         if recorder.own or not log.events.know_queue():
@@ -114,7 +115,9 @@ class Sharing:
         mine = self.standing(self.run.segments, None, total - done)
         if mine is None:
             return
-        await self.log.events.heartbeat(done, total, None, mine)
+        if time.monotonic() - self._beat_at >= BEAT_EVERY:
+            self._beat_at = time.monotonic()
+            await self.log.events.heartbeat(done, total, None, mine)
         await self.look(mine, busy=False)
 
     def wait_for_turn(self, attention: IncomingRequests) -> None:
