@@ -22,7 +22,7 @@ BEGIN
            AND (p.proname IN ('train', 'search', 'fit', 'pack', '_packed_rows', 'pack_like', 'append',
                              'predict', '_predict_rows', 'predict_into', 'create_predictor', 'calibrate', '_judging',
                              '_scored', 'evaluate', 'confusion_matrix', 'class_metrics', 'roc_curve', 'precision_recall',
-                             'calibration', 'residuals', 'mistakes', 'importance', '_explained', 'explain', 'drift')
+                             'calibration', 'residuals', 'mistakes', 'importance', '_explained', 'explain', 'drift', 'set_limits')
                 OR p.proname = '_predictions' -- and those of judging, on Greenplum
                 OR p.proname ~ ('^_(evaluate|confusion_matrix|class_metrics|roc_curve|precision_recall|calibration|residuals'
                                 || '|mistakes|importance|explain|drift)_(rows|lines)$'))
@@ -45,5 +45,14 @@ $$;
 
 ALTER TABLE cerebro.evaluation ADD COLUMN sampled bigint CHECK (sampled BETWEEN 1 AND 1e12::bigint);
 ALTER TABLE cerebro.evaluation ADD COLUMN weight double precision CHECK (weight BETWEEN 0 AND 1e100);
+ALTER TABLE cerebro.heartbeat ADD COLUMN queue jsonb
+    CONSTRAINT queue_is_a_standing CHECK (jsonb_typeof(queue) = 'object' AND octet_length(queue::text) <= 1000);
+ALTER TABLE cerebro.role_limit ADD COLUMN max_processors integer CHECK (max_processors > 0);
+ALTER TABLE cerebro.role_limit ADD COLUMN processor_share integer CHECK (processor_share BETWEEN 1 AND 1000);
+ALTER TABLE cerebro.event DROP CONSTRAINT event_is_known;
+ALTER TABLE cerebro.event ADD CONSTRAINT event_is_known CHECK (event IN (
+        'created', 'submitted', 'started', 'extended', 'cancel requested', 'finished', 'failed', 'cancelled',
+        'materialized', 'not materialized', 'followed', 'waits', 'goes on', 'built', 'fused', 'not fused', 'unit failed',
+        'model failed', 'model revived', 'forgotten'));
 
 @api@

@@ -78,7 +78,8 @@ def line(progress: RunProgress) -> Text:
     """The progress in one line."""
     parts = [
         f"run {progress.run} {progress.status}",
-        percent(progress) if progress.hops_done or progress.ended else STARTING,
+        percent(progress) if progress.hops_done or progress.ended else waiting(progress) or STARTING,
+        *([found] if progress.hops_done and (found := waiting(progress)) else []),
         *models_done(progress),
         *([f"{progress.rows_per_second:,.0f} rows/s"] if progress.rows_per_second else []),
         *([left] if (left := time_left(progress)) else []),
@@ -94,6 +95,11 @@ def line(progress: RunProgress) -> Text:
             f" {drawing.number(progress.best_loss)}{metric}"
         )
     return Text(", ".join(parts))
+
+
+def waiting(progress: RunProgress) -> str | None:
+    """For which run this one waits, if it does."""
+    return progress.message if progress.status == "running" else None
 
 
 def models_done(progress: RunProgress) -> list[str]:
@@ -142,7 +148,9 @@ def _bar(progress: RunProgress, width: int) -> Text:
 
 def _figures(progress: RunProgress) -> Text:
     started = progress.hops_done or progress.ended
-    parts = models_done(progress) if started else [STARTING]
+    parts = models_done(progress) if started else [waiting(progress) or STARTING]
+    if started and (found := waiting(progress)):
+        parts.append(found)
     if progress.rows_per_second:
         parts.append(f"{progress.rows_per_second:,.0f} rows/s")
     parts.append(f"{drawing.seconds(progress.seconds_elapsed)} so far" if not progress.ended

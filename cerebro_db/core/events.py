@@ -30,6 +30,8 @@ class Event(Word):
     MATERIALIZED = "materialized"
     NOT_MATERIALIZED = "not materialized"
     FOLLOWED = "followed"  # a step after the training is done
+    WAITS = "waits"  # for processors that another run keeps busy
+    GOES_ON = "goes on"
     BUILT = "built"
     FUSED = "fused"
     NOT_FUSED = "not fused"

@@ -36,7 +36,7 @@ STOP, KEEP = "stop", "keep"  # what becomes of a model whose loss is not finite
 SESSION, WORKERS = "session", "workers"  # where a run trains
 NEW_GROUPS = ("error", "all rows")  # what becomes of rows to predict whose group no model knows
 RANDOM_START, START_OF_ALL_ROWS = "random", "all rows"  # the weights that models of groups start with
-HOPPING, GRADIENTS = "hopping", "gradients"  # how a model trains on the rows of several segments
+HOPPING, GRADIENTS, COPIES = "hopping", "gradients", "copies"  # how a model trains on the rows of several segments
 LAST, BEST = "last", "best"  # which state of a model is kept beside its last one, and which the model tables get
 
 
@@ -361,12 +361,16 @@ _TABLE = (
         what="""How a model trains whose rows lie on several segments. hopping: it trains on one segment after the
         other, and other models train on the other segments. gradients: all its segments train it at the same time
         (gradient accumulation). Each minibatch has rows of all of them; each computes the gradients of its rows, and
-        their sum makes the step, as if one process had all rows.""",
-        when="""gradients, if the rows of a segment are so different from those of another one that a model should not
-        see them one after the other, such as those of groups. Or to compare. Hopping is faster, because no segment
-        waits for another one within an epoch.""",
+        their sum makes the step, as if one process had all rows. copies: each segment has a copy of all rows, and a
+        model trains and is evaluated on one segment (task parallelism). It takes the rows in the order of hopping, and
+        with deterministic the results are the same bits.""",
+        when="""copies, if the table is small and states are large: no state moves to another segment. Each segment
+        keeps the whole table in memory; larger tables, and tables with group_by, are refused. gradients, if the rows of
+        a segment are so different from those of another one that a model should not see them one after the other, such
+        as those of groups. Or to compare. Hopping is faster than gradients, because no segment waits for another one
+        within an epoch.""",
         default=HOPPING,
-        choices=(HOPPING, GRADIENTS),
+        choices=(HOPPING, GRADIENTS, COPIES),
     ),
     Option(
         name="visit_rows",

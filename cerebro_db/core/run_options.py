@@ -17,7 +17,7 @@ from .engines import AUTO, AUTO_ENGINES, DEFAULT
 from .errors import BadData, CerebroError
 from .following import Step
 from .names import StoredName
-from .options import GRADIENTS, OPTIONS, START_OF_ALL_ROWS, default
+from .options import COPIES, GRADIENTS, OPTIONS, START_OF_ALL_ROWS, default
 from .protocol import TrainerOptions
 from .records import dataclass, field
 from .scheduling.plan import MOST_HOPS
@@ -113,6 +113,11 @@ class RunOptions:
     def adds_gradients(self) -> bool:
         """Whether all segments with rows of a model train it at the same time."""
         return self.parallel == GRADIENTS
+
+    @property
+    def copies_rows(self) -> bool:
+        """Whether each segment has a copy of all rows, and each model stays on one segment."""
+        return self.parallel == COPIES
 
     @property
     def groups_wait(self) -> bool:

@@ -112,6 +112,7 @@ WITH told AS (
            max(at) FILTER (WHERE event IN ('finished', 'failed', 'cancelled')) AS ended_at,
            max(words) FILTER (WHERE event = 'cancel requested') AS request,
            max(words) FILTER (WHERE event = 'followed' AND words[11] IS NOT NULL) AS judged,
+           max(words) FILTER (WHERE event IN ('waits', 'goes on')) AS turn,
            bool_or(follows) AS follows,
            max(at) FILTER (WHERE event = 'cancel requested') AS requested_at
       FROM (SELECT run, owner, name, description, source_table, packed_table, model_table, configurations, segments, epochs,
@@ -178,6 +179,8 @@ SELECT k.run,
             WHEN k.word = 'cancelled' AND k.last[2] = 'created' THEN 'the run was cancelled before it began'
             WHEN k.word = 'started' AND driver.pid IS NULL AND k.is_unwanted
             THEN 'the run was cancelled, and the session that drove it is gone'
+            WHEN k.word = 'started' AND driver.pid IS NOT NULL AND k.turn[2] = 'waits' AND k.turn[1] > k.last[1]
+            THEN 'waits for ' || left(k.turn[7], 200)
             WHEN k.own THEN k.last[5]
             WHEN k.last[5] IS NOT NULL
             THEN concat('only its owner sees the message', ' (SQLSTATE ' || k.last[6] || ')')
@@ -241,7 +244,8 @@ COMMENT ON COLUMN cerebro.runs.ended_at IS
 'When the training finished, failed or was cancelled; NULL while it runs and when it was interrupted.';
 COMMENT ON COLUMN cerebro.runs.message IS
 'Why the run failed or was cancelled; others than the owner see the SQLSTATE only, because the message may contain values. '
-'Of a finished run: that its models are in no table, why (for the owner), and what makes it.';
+'Of a finished run: that its models are in no table, why (for the owner), and what makes it. Of a running run: for which run '
+'it waits.';
 COMMENT ON COLUMN cerebro.runs.driver_pid IS
 'Process id of the session that drives the run; when interrupted, of the session that drove it last.';
 COMMENT ON COLUMN cerebro.runs.description IS 'Description that the user gave the run.';

@@ -41,7 +41,9 @@ SELECT COALESCE(own.max_running_runs, everybody.max_running_runs) AS running_run
        COALESCE(own.min_free_connections, everybody.min_free_connections,
                 GREATEST(3, current_setting('max_connections')::integer / 10)) AS free_connections,
        COALESCE(own.max_waiting_seconds, everybody.max_waiting_seconds, 60) AS waiting_seconds,
-       COALESCE(own.max_predictors, everybody.max_predictors, 8) AS predictors
+       COALESCE(own.max_predictors, everybody.max_predictors, 8) AS predictors,
+       COALESCE(own.max_processors, everybody.max_processors) AS processors,
+       COALESCE(own.processor_share, everybody.processor_share, 1) AS processor_share
   FROM (VALUES (1)) one
   LEFT JOIN cerebro.role_limit own ON own.role = quote_ident(current_user)::regrole
   LEFT JOIN cerebro.role_limit everybody ON everybody.role::oid = 0;
@@ -81,15 +83,53 @@ SELECT l.name, l.allowed::bigint AS allowed, l.used::bigint AS used, l.about
            ('trainer_mb', mine.trainer_mb, NULL::numeric,
             'megabytes of private memory that each trainer process of yours may take, without a GPU'),
            ('predictors', mine.predictors, NULL::numeric,
-            'trainers that stay for your later sessions after they have predicted rows; 0: none')
+            'trainers that stay for your later sessions after they have predicted rows; 0: none'),
+           ('processors', mine.processors, NULL::numeric,
+            'processors that the trainers of all your runs may keep busy while runs of others wait; further runs wait'),
+           ('processor_share', mine.processor_share, NULL::numeric,
+            'your share of the processors, compared with the shares of other owners of runs')
        ) AS l (name, allowed, used, about);
 COMMENT ON VIEW cerebro.limits IS
 'What you may use of the server, and what you use now.';
 COMMENT ON COLUMN cerebro.limits.name IS
-'Name of the limit: running_runs, segments, state_bytes, run_seconds, connections, waiting_seconds, trainer_mb or predictors.';
+'Name of the limit: running_runs, segments, state_bytes, run_seconds, connections, waiting_seconds, trainer_mb, predictors,
+processors or processor_share.';
 COMMENT ON COLUMN cerebro.limits.allowed IS 'The most that you may use, in the unit that about names; NULL: no limit.';
 COMMENT ON COLUMN cerebro.limits.used IS 'What is used now, in the same unit; NULL: not measured.';
 COMMENT ON COLUMN cerebro.limits.about IS 'What the limit counts, and its unit.';
+
+-- Nobody may read heartbeats of others, and this tells no more of them than the queue needs. A loop, because of a join the
+-- planner might read all heartbeats.
+CREATE OR REPLACE FUNCTION cerebro_internal._queue()
+RETURNS TABLE (run bigint, owner text, began double precision, standing text, share integer, processors integer)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    driven record;
+    latest constant timestamptz := clock_timestamp() - interval '10 seconds';
+BEGIN
+    FOR driven IN SELECT * FROM cerebro_internal._driven_runs() LOOP
+        run := driven.run;
+        owner := pg_get_userbyid(driven.owner);
+        began := extract(epoch FROM driven.since);
+        standing := (SELECT h.queue::text FROM cerebro.heartbeat h
+                      WHERE h.run = driven.run AND h.owner::oid = driven.owner AND h.at > latest
+                      ORDER BY h.at DESC LIMIT 1);
+        SELECT COALESCE(max(l.processor_share) FILTER (WHERE l.role::oid <> 0), max(l.processor_share), 1),
+               COALESCE(max(l.max_processors) FILTER (WHERE l.role::oid <> 0), max(l.max_processors))
+          INTO share, processors
+          FROM cerebro.role_limit l WHERE l.role::oid IN (0, driven.owner);
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION cerebro_internal._queue() IS
+'The runs of all users that sessions drive now: what their drivers have said of them in the last ten seconds, and the '
+'limits of their owners. The driver of a run asks, to share the processors with the others.';
+
+-- On Greenplum, 80_greenplum.sql replaces this function.
+CREATE OR REPLACE FUNCTION cerebro_internal._hosts() RETURNS integer
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$ SELECT 1 $$;
+COMMENT ON FUNCTION cerebro_internal._hosts() IS 'The number of hosts that have segments.';
 
 CREATE OR REPLACE FUNCTION cerebro.set_limits(
     role                 text    DEFAULT NULL,
@@ -100,7 +140,9 @@ CREATE OR REPLACE FUNCTION cerebro.set_limits(
     min_free_connections integer DEFAULT NULL,
     max_waiting_seconds  integer DEFAULT NULL,
     max_trainer_mb       integer DEFAULT NULL,
-    max_predictors       integer DEFAULT NULL
+    max_predictors       integer DEFAULT NULL,
+    max_processors       integer DEFAULT NULL,
+    processor_share      integer DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -112,11 +154,12 @@ BEGIN
     DELETE FROM cerebro.role_limit l WHERE l.role = COALESCE(quote_ident(NULLIF(set_limits.role, '')), '-')::regrole;
     INSERT INTO cerebro.role_limit
            (role, max_running_runs, max_segments, max_state_bytes, max_run_seconds, min_free_connections,
-            max_waiting_seconds, max_trainer_mb, max_predictors)
+            max_waiting_seconds, max_trainer_mb, max_predictors, max_processors, processor_share)
     VALUES (COALESCE(quote_ident(NULLIF(set_limits.role, '')), '-')::regrole, set_limits.max_running_runs,
             set_limits.max_segments,
             set_limits.max_state_bytes, set_limits.max_run_seconds, set_limits.min_free_connections,
-            set_limits.max_waiting_seconds, set_limits.max_trainer_mb, set_limits.max_predictors);
+            set_limits.max_waiting_seconds, set_limits.max_trainer_mb, set_limits.max_predictors,
+            set_limits.max_processors, set_limits.processor_share);
 END
 $$;
 COMMENT ON FUNCTION cerebro.set_limits(@types@) IS
@@ -136,7 +179,11 @@ PostgreSQL itself limits the role''s own sessions.
   ends. A trainer needs about 600 MB before it builds a model. Trainers that use a GPU are not limited, because drivers
   reserve far more than they use.
 - max_predictors: trainers that stay in memory after their sessions, so that later sessions of the role get predictions
-  at once. Each stays for max_waiting_seconds without a row to predict. Default: 8. 0: none stays.';
+  at once. Each stays for max_waiting_seconds without a row to predict. Default: 8. 0: none stays.
+- max_processors: processors that the trainers of all runs of the role keep busy at the same time. Further runs of the
+  role wait. One trainer may always work.
+- processor_share: while runs of several owners are under way, a role with the share 2 gets twice the processors of a
+  role with the share 1. Default: 1.';
 
 CREATE OR REPLACE FUNCTION cerebro_internal._forget_own(forgotten bigint, whose name) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

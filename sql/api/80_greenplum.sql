@@ -14,6 +14,12 @@ BEGIN
     -- The sessions to list are the coordinator's. On a segment the same query would list the sessions of that segment.
     EXECUTE 'ALTER FUNCTION cerebro_internal._sessions() EXECUTE ON COORDINATOR';
     EXECUTE 'ALTER FUNCTION cerebro_internal._driven_runs() EXECUTE ON COORDINATOR';
+    EXECUTE $sql$
+        CREATE OR REPLACE FUNCTION cerebro_internal._hosts() RETURNS integer
+        LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $f$
+        SELECT count(DISTINCT hostname)::integer FROM gp_segment_configuration WHERE role = 'p' AND content >= 0
+        $f$
+    $sql$;
 
     -- It runs queries of its own. In a query that joins its rows with a table, Greenplum would run it in a process that
     -- cannot; as an initial plan it runs before the query, in the caller's session. Greenplum 7.0.0 takes the columns of

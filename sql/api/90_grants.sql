@@ -38,7 +38,7 @@ GRANT SELECT ON cerebro_internal._my_registered, cerebro.registered_models, cere
 GRANT INSERT (name, version, kind, source, sha256, description) ON cerebro.custom_function TO cerebro_admin;
 GRANT SELECT, DELETE ON cerebro.role_limit TO cerebro_admin;
 GRANT INSERT (role, max_running_runs, max_segments, max_state_bytes, max_run_seconds, min_free_connections,
-              max_waiting_seconds, max_trainer_mb, max_predictors)
+              max_waiting_seconds, max_trainer_mb, max_predictors, max_processors, processor_share)
    ON cerebro.role_limit TO cerebro_admin;
 
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA cerebro, cerebro_internal TO cerebro_user;
@@ -55,11 +55,13 @@ GRANT EXECUTE ON FUNCTION cerebro_internal._sessions(), cerebro_internal._models
 GRANT EXECUTE ON FUNCTION cerebro_internal._code_folder() TO cerebro_registry;
 REVOKE ALL ON FUNCTION cerebro.add_custom_function(text, text, text, text), cerebro.drop_custom_function(text),
                        cerebro_internal._forget(bigint, name),
-                       cerebro.set_limits(text, integer, integer, bigint, integer, integer, integer, integer, integer)
+                       cerebro.set_limits(text, integer, integer, bigint, integer, integer, integer, integer, integer, integer,
+                                          integer)
   FROM cerebro_user;
 GRANT EXECUTE ON FUNCTION cerebro.add_custom_function(text, text, text, text), cerebro.drop_custom_function(text),
                           cerebro_internal._forget(bigint, name),
-                          cerebro.set_limits(text, integer, integer, bigint, integer, integer, integer, integer, integer)
+                          cerebro.set_limits(text, integer, integer, bigint, integer, integer, integer, integer, integer, integer,
+                                          integer)
    TO cerebro_admin;
 
 -- The password is computed from a secret of the server, so repeating this keeps the login working.

@@ -10,8 +10,8 @@ CREATE TABLE cerebro.event (
     detail   jsonb       NOT NULL DEFAULT '{}',
     CONSTRAINT event_is_known CHECK (event IN (
         'created', 'submitted', 'started', 'extended', 'cancel requested', 'finished', 'failed', 'cancelled',
-        'materialized', 'not materialized', 'followed', 'built', 'fused', 'not fused', 'unit failed', 'model failed',
-        'model revived', 'forgotten')),
+        'materialized', 'not materialized', 'followed', 'waits', 'goes on', 'built', 'fused', 'not fused', 'unit failed',
+        'model failed', 'model revived', 'forgotten')),
     CHECK (at BETWEEN '2000-01-01 00:00+00' AND '3000-01-01 00:00+00'),
     CHECK (jsonb_typeof(detail) = 'object' AND octet_length(detail::text) <= 1e6),
     CHECK (octet_length(detail ->> 'message') <= 1e5 AND octet_length(detail ->> 'reason') <= 1e5),
@@ -230,6 +230,8 @@ CREATE TABLE cerebro.heartbeat (
     rows_done  bigint      NOT NULL,
     rows_total bigint      NOT NULL,
     seconds_left double precision,
+    queue      jsonb,  -- what other drivers have to know of the run (cerebro_db/core/scheduling/fair_queue.py: QueueEntry)
+    CONSTRAINT queue_is_a_standing CHECK (jsonb_typeof(queue) = 'object' AND octet_length(queue::text) <= 1000),
     CHECK (at BETWEEN '2000-01-01 00:00+00' AND '3000-01-01 00:00+00'),
     CHECK (seconds_left BETWEEN 0 AND 1e18),
     CHECK (rows_done BETWEEN 0 AND 1e18::bigint AND rows_total BETWEEN 0 AND 1e18::bigint)

@@ -11,7 +11,9 @@ CREATE TABLE cerebro.role_limit (
     max_trainer_mb       integer CHECK (max_trainer_mb > 0),
     set_by               name        NOT NULL DEFAULT current_user,
     set_at               timestamptz NOT NULL DEFAULT clock_timestamp(),
-    max_predictors       integer CHECK (max_predictors BETWEEN 0 AND 1000)
+    max_predictors       integer CHECK (max_predictors BETWEEN 0 AND 1000),
+    max_processors       integer CHECK (max_processors > 0),
+    processor_share      integer CHECK (processor_share BETWEEN 1 AND 1000)
 );
 COMMENT ON TABLE cerebro.role_limit IS
 'The limits that cerebro.set_limits() has set, per role. The row with the role ''-'' holds for every role; a value '

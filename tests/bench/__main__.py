@@ -33,6 +33,7 @@ from tests.bench import (
     rungs,
     search,
     sessions,
+    several,
     shards,
     tabular,
     trainers,
@@ -54,6 +55,7 @@ CONTENDERS_OF = {
     "predict": other_work.PREDICT,
     "singles": other_work.SINGLE,
     "sessions": sessions.CONTENDERS,
+    "several": several.CONTENDERS,
     "W5": other_work.BOUNDED,
     "trainers": trainers.CONTENDERS,
     **{work.name: hops.CONTENDERS for work in WORKS["hops"]},
@@ -132,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             results.write(found, path.with_suffix(".json"))  # after each work, because later ones may take hours
             print(f"\n## {work.name}: {work.about}\n")
             tables = [*report.about(repeats), hops.table(repeats), many.table(repeats), trainers.table(repeats)]
-            tables += [sessions.table(repeats), shards.table(repeats)]
+            tables += [sessions.table(repeats), several.table(repeats), shards.table(repeats)]
             tables += [groups.table(repeats), mixed.table(repeats), search.table(search.figures(repeats))]
             tables += [rungs.table(repeats)]
             print("\n\n".join(filter(None, tables)), flush=True)

@@ -438,6 +438,13 @@ SESSIONS = SINGLES.but(
     validation_rows=100,
 )
 
+SEVERAL = W1.but(
+    name="several",
+    about="four equal fits at once, and a short fit beside a long one: four configurations of W1 each, 10 epochs",
+    configurations=W1.configurations[:4],
+    epochs=10,
+)
+
 # Each batch size occurs equally often.
 SIXTY_FOUR = grid(range(2), tuple(1e-4 * 2**power for power in range(8)), (32, 64, 128, 256))
 GROWING = W1.but(epochs=1, contenders=("ours",))
@@ -702,7 +709,7 @@ RUNGS = (
 
 ONE_EACH = (
     *(W1, W2, W3, W4, W5),
-    *(PACKING, PACK_MIXED, PACK_NARROW, PREDICT_MIXED, EXPLAIN, PREDICT, SINGLES, SESSIONS, TRAINERS),
+    *(PACKING, PACK_MIXED, PACK_NARROW, PREDICT_MIXED, EXPLAIN, PREDICT, SINGLES, SESSIONS, SEVERAL, TRAINERS),
 )
 WORKS: dict[str, list[Work]] = {
     **{work.name: [work] for work in ONE_EACH},

@@ -153,6 +153,17 @@ def test_watching_on_a_terminal(trained: Trained, width: int) -> None:
     assert max(map(len, drawn.splitlines())) <= width
 
 
+def test_watching_a_run_that_waits(trained: Trained) -> None:
+    run, progress = trained.cerebro.run(trained.run), trained.cerebro.run_progress(trained.run)
+    progress.status, progress.message = "running", "waits for run 12 of ada"
+    for done in (progress.hops_done, 0):
+        progress.hops_done = done
+        assert watches.line(progress).plain.count("waits for run 12 of ada") == 1
+        look = watches.snapshot(trained.cerebro, run, progress)
+        drawn = on_terminal(lambda console, look=look: console.print(watches.picture(look, 100, 2)), 100)  # type: ignore[misc]
+        assert drawn.count("waits for run 12 of ada") == 1
+
+
 def test_show_on_a_terminal(trained: Trained) -> None:
     drawn = on_terminal(lambda console: shows.show(trained.cerebro, trained.run, console), 80)
     assert NAME in drawn

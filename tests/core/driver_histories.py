@@ -34,7 +34,7 @@ from cerebro_db.core.sql import shown
 from cerebro_db.core.sql_types import SqlType
 from cerebro_plpy import platform
 from cerebro_plpy.platform import GREENPLUM, POSTGRESQL
-from cerebro_plpy.runs.drive import driver, execution, incoming_requests
+from cerebro_plpy.runs.drive import driver, execution, incoming_requests, sharing
 from cerebro_plpy.runs.record import shared_tables, state_tables
 from cerebro_plpy.runs.record.log.drivers import Drivers
 
@@ -438,6 +438,7 @@ def on(server: Server) -> Iterator[None]:
         (driver, "LISTEN_EVERY", 0.0),
         (driver, "HEARTBEAT_EVERY", 0.0),
         (incoming_requests, "ASK_EVERY", 0.0),
+        (sharing, "LOOK_EVERY", 0.0),
         (shared_tables, "FEWEST_APPENDED", 0),
         (shared_tables, "TIMES_NEEDED", 1),
     ]

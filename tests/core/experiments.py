@@ -324,6 +324,7 @@ class Experiment:
             thorough=thorough and self.seed % 4 == 0 and not replayed,
             ahead=self.seed % 2 == 1,
             decides=policy is not None,
+            pauses=random.Random(self.seed) if self.seed % 3 == 0 else None,
         )
         schedule = log.schedule(plan, self.make, policy is not None, replayed)
         try:

@@ -233,7 +233,10 @@ class FakePorts:
         thorough: bool = True,
         ahead: bool = False,
         decides: bool = False,
+        pauses: random.Random | None = None,
     ) -> None:
+        """``pauses``: how many segments may be busy changes all the time, as if other runs needed processors."""
+        self.pauses, self.allowed = pauses, None if pauses is None else 0
         self.plan, self.log, self.seconds, self.ahead = plan, log, seconds, ahead
         self.faults, self.chance = faults or Faults(), chance or random.Random(0)
         self.thorough, self.decides = thorough, decides
@@ -279,12 +282,18 @@ class FakePorts:
         else:
             self.most_evaluations = max(self.most_evaluations, len(groups))
         queue = self._free_at.setdefault(segment, [])
+        assert self.allowed is None or len(self._free_at) <= self.allowed, "more segments are busy than may be"
         took = sum(max(self.seconds(unit) for unit in group) for group in groups)
         queue.append(max([self.now, *queue]) + took)
         heapq.heappush(self._passes, Pass(queue[-1], len(self.trace), list(units), states))
 
     def reads_ahead(self, segment: int) -> bool:
         return self.ahead and len(self._free_at[segment]) == 1
+
+    def segments_allowed(self) -> int | None:
+        if self.pauses is not None:
+            self.allowed = self.pauses.randint(0, self.plan.segments)
+        return self.allowed
 
     def _started(self, unit: Unit) -> int:
         model, mine = unit.model, self._under_way[unit.model]
@@ -310,7 +319,10 @@ class FakePorts:
 
     def wait(self) -> list[Outcome]:
         self._event()
-        if self.thorough:
+        if self.allowed is not None and not self._passes:
+            self.now += 1.0
+            return []
+        if self.thorough and self.allowed is None:
             self._no_segment_idles()
         assert self._passes, "waiting for nothing"
         if self.faults.late and self.chance.random() < self.faults.late:
@@ -613,6 +625,9 @@ class Clock:
 
     def reads_ahead(self, segment: int) -> bool:
         return False
+
+    def segments_allowed(self) -> int | None:
+        return None
 
     def gave_up(self, model: int, reason: str) -> None: ...
 

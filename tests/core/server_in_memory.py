@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -66,6 +67,7 @@ class Server:
         self._pid = 100
         self._files: Counter[str] = Counter()
         self.seen: Counter[str] = Counter()
+        self.others = random.Random(len(places))
         self._handlers = [(re.compile(pattern, re.S), getattr(self, handler)) for pattern, handler in HANDLERS]
 
     def next_pid(self) -> int:
@@ -477,6 +479,20 @@ class Server:
             (row["state_sha256"], row["segment"]) for row in self.log["hop"] if [row["model"], row["hop"]] == values[1:]
         ]
 
+    def has_queue(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> Rows:
+        return [(True,)]
+
+    def hosts(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> Rows:
+        return [("us", 1)]
+
+    def queue(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> Rows:
+        """Now and then there is another run, before which this one has to wait."""
+        if self.others.random() < 0.5:
+            return []
+        standing = {"threads": 1000, "wants": 1, "seconds": 0.0, "measured": True, "rows": 0, "served": True,
+                    "waits": False}  # fmt: skip
+        return [(1, "others", 0.0, json.dumps(standing), 1, None)]
+
     def nothing(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> Rows:
         return []
 
@@ -540,6 +556,9 @@ HANDLERS = (
     (r"SELECT event, extract\(epoch FROM at\)", "nothing"),
     (r"SELECT \(COALESCE\(\(SELECT sum", "zero"),
     (r"SELECT seconds_left", "nothing"),
+    (r"SELECT EXISTS \(SELECT FROM pg_catalog\.pg_attribute WHERE attrelid = 'cerebro\.heartbeat'", "has_queue"),
+    (r"SELECT current_user::text AS me, cerebro_internal\._hosts\(\)", "hosts"),
+    (r"SELECT run, owner, began, standing, share, processors FROM cerebro_internal\._queue\(\)", "queue"),
 )  # fmt: skip
 
 

@@ -109,6 +109,9 @@ class Simulated:
     def reads_ahead(self, segment: int) -> bool:
         return False
 
+    def segments_allowed(self) -> int | None:
+        return None
+
     def requests(self) -> list[Any]:
         return []
 

@@ -827,3 +827,24 @@ def test_a_model_waits_for_folds_that_are_not_added_yet_unless_nothing_is_to_jud
     assert schedule.take(0) is None and schedule.trainable() == []
     schedule.wait_for_no_judges()
     assert schedule.take(0) == Train(1, 1, 1, 0)
+
+
+def test_a_model_that_stays_has_all_its_units_on_one_segment() -> None:
+    """It has as many visits as a model that hops, whose rows the caller knows by their numbers."""
+    stays = tuple(ModelPlan(model, model, stays_on=model % 3) for model in range(1, 5))
+    plan = Plan(7, (*stays, ModelPlan(5, 5)), segments=3, epochs=2, evaluations={"validation": {0: 0, 1: 1, 2: 2}})
+    schedule, found = Schedule(plan), []
+    while not schedule.finished:
+        begun = [unit for segment in range(3) if (unit := schedule.take(segment)) is not None]
+        assert begun
+        found += begun
+        for unit in begun:
+            schedule.succeeded(unit, 1.0)
+    for model in range(1, 5):
+        mine = [unit for unit in found if unit.model == model]
+        assert [unit.hop for unit in mine if isinstance(unit, Train)] == list(range(1, 7))
+        assert {unit.segment for unit in mine} == {model % 3} and len(mine) == 6 + 3
+    assert {unit.segment for unit in found if unit.model == 5} == {0, 1, 2}
+    for wrong in ({"stays_on": 3}, {"stays_on": 0, "most_chained": 2, "visits": (0,)}):
+        with pytest.raises(ValueError, match="model 1 cannot stay on segment"):
+            Plan(7, (ModelPlan(1, 1, **wrong),), segments=3, epochs=2)

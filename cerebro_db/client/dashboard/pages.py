@@ -121,11 +121,14 @@ def _row(run: dict[str, object], progress: RunProgress | None, several: bool) ->
     link = f'<a href="/report?{html.escape(urlencode({"run": key}))}">{number}</a>'
     choose = f'<input type="checkbox" name="run" value="{html.escape(key)}" aria-label="Run {number}">'
     status = str(run["status"])
+    shown = f'<span class="status {_text(status)}">{_text(status)}</span>'
+    if status == "running" and run["message"]:
+        shown += f" {_text(str(run['message']))}"
     best = str(run["quality"] or ("–" if progress is None else _best(progress)))
     percent = "–" if progress is None else f"{progress.percent:.0f} %"
     cells = [
         f"<td>{choose}</td>", f'<td class="number">{link}</td>', _cell(run["run_name"]),
-        *([_cell(owner)] if several else []), f'<td><span class="status {_text(status)}">{_text(status)}</span></td>',
+        *([_cell(owner)] if several else []), f"<td>{shown}</td>",
         f'<td class="number">{percent}</td>', _cell(best),
         _cell(run["source_table"]), _cell(run["model_table"]), _cell(_moment(run["created_at"])),
     ]  # fmt: skip

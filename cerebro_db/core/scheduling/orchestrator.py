@@ -6,6 +6,8 @@ simulated clock with injected faults. Either way this loop is all of model hoppe
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..search.budget import Budget
 from ..search.history import Figures
 from ..search.methods.never_stop import NeverStop
@@ -38,28 +40,43 @@ def run(
         deciding.attend()
         if schedule.finished:
             return deciding.cut or deciding.spent()
-        begin_units(schedule, ports, deciding)
-        if schedule.busy or deciding.unruled:
+        held_back = begin_units(schedule, ports, deciding)
+        if schedule.busy or deciding.unruled or held_back:
             for outcome in ports.wait():
                 settle(schedule, ports, outcome, told, figures=policy.reads_figures)
         elif not deciding.spent():
             raise RuntimeError("no unit is runnable and none is under way: the schedule is stuck")
 
 
-def begin_units(schedule: Schedule, ports: Ports, deciding: Deciding) -> None:
-    """Every idle segment begins the most urgent unit that waits for it, perhaps with others beside it."""
+def begin_units(schedule: Schedule, ports: Ports, deciding: Deciding) -> bool:
+    """Every idle segment begins the most urgent unit that waits for it, perhaps with others beside it.
+
+    Returns whether a segment stays idle because no more segments may be busy.
+    """
     spent = deciding.spent()  # then only evaluations wait, and they may still begin
-    for segment in range(schedule.plan.segments):
-        if segment in schedule.busy and not ports.reads_ahead(segment):
+    allowed = ports.segments_allowed()
+    # The order of the visits of a model is fixed, so the results do not depend on which segments begin. Those with most
+    # units go first: if more segments may be busy later, all have units.
+    segments: Iterable[int] = range(schedule.plan.segments)
+    if allowed is not None:
+        segments = sorted(segments, key=schedule.units_waiting, reverse=True)
+    held_back = False
+    for segment in segments:
+        busy = segment in schedule.busy
+        if busy and not ports.reads_ahead(segment):
+            continue
+        if allowed is not None and len(schedule.busy) + (not busy) > allowed:
+            held_back |= not busy and schedule.units_waiting(segment) > 0
             continue
         if not spent and deciding.spent():
-            return
+            break
         only = deciding.last_models()
         unit = schedule.take(segment, only)
         if unit is not None:
             most = deciding.hops_left() if only is None else 0  # visits of others beside it
             fused = schedule.fuse(unit, most)
             ports.start([[unit, *fused]] if fused else schedule.order_with(unit, most))
+    return held_back
 
 
 def settle(

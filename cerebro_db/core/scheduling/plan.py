@@ -30,6 +30,9 @@ class ModelPlan:
     averages: bool = False
     # The segments whose trainers train it together, each with the gradients of its own rows; its only visit names one.
     jointly: tuple[int, ...] = ()
+    # Its visits take the rows of one segment after the other, but all its units are on this segment, which has copies
+    # of the rows.  None: it hops.
+    stays_on: int | None = None
     fold: int | None = None  # the fold that it does not train on
     evaluated: bool = True  # whether it is in the evaluations of the plan
     # The configuration, and its group, whose best epoch is the best in the mean over its folds; None: no folds say it.
@@ -124,6 +127,12 @@ def segments_of(unit: Unit) -> tuple[int, ...]:
     return unit.segments if isinstance(unit, TrainJointly) else (unit.segment,)
 
 
+def parts_in_order(seed: int, position: int, segments: int, visits: Collection[int] | None) -> list[int]:
+    """The segments whose rows the visits of each epoch of a model take, in their order."""
+    order = visit_order(seed, position, segments)
+    return order if visits is None else [segment for segment in order if segment in visits]
+
+
 @dataclass(frozen=True)
 class Plan:
     """Everything that determines the schedule."""
@@ -155,6 +164,10 @@ class Plan:
             raise ValueError(f"an evaluation is on a segment outside 0..{self.segments - 1}")
 
     def require_visits(self, one: ModelPlan) -> None:
+        if one.stays_on is not None and (
+            one.averages or one.jointly or one.most_chained or one.stays_on not in range(self.segments)
+        ):
+            raise ValueError(f"model {one.model} cannot stay on segment {one.stays_on}")
         if one.jointly and one.visits != one.jointly[:1]:
             raise ValueError(f"model {one.model} is trained by segments {one.jointly}, but its visits are {one.visits}")
         if one.visits is None:
@@ -177,15 +190,15 @@ class Plan:
         """The segments of a model in the order in which it visits them, every epoch."""
         if one.averages and one.visits is not None:
             return list(one.visits)
-        order = visit_order(self.seed, one.position, self.segments)
-        return order if one.visits is None else [segment for segment in order if segment in one.visits]
+        parts = parts_in_order(self.seed, one.position, self.segments, one.visits)
+        return parts if one.stays_on is None else [one.stays_on] * len(parts)
 
     def evaluations_of(self, one: ModelPlan) -> Iterator[tuple[str, int, int]]:
         """The data set, the part and the segment of each evaluation of a model."""
         for dataset, parts in self.evaluations.items():
             for part, segment in parts.items():
                 if one.evaluated and (one.parts is None or part in one.parts[dataset]):
-                    yield dataset, part, segment
+                    yield dataset, part, segment if one.stays_on is None else one.stays_on
 
     def epoch_of(self, one: ModelPlan, visit: Train) -> list[Unit]:
         """The last visit of an epoch, and the evaluations after it."""

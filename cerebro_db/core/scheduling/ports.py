@@ -81,6 +81,13 @@ class Ports(DecisionPorts, Protocol):
     def reads_ahead(self, segment: int) -> bool:
         """Whether a busy segment could prepare its next unit."""
 
+    def segments_allowed(self) -> int | None:
+        """How many segments may be busy, because other runs need processors, too; None: all.
+
+        With 0, nothing begins before a later ``wait``.
+        """
+        return None
+
     def wait(self) -> list[Outcome]:
         """Block a short while, at most until a unit has ended. Raises when the run is cancelled.
 

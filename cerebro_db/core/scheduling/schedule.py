@@ -134,6 +134,14 @@ class Schedule:
     def is_active(self, model: int) -> bool:
         return model in self._active
 
+    def units_waiting(self, segment: int) -> int:
+        """How many units wait for a segment."""
+        return len(self._waiting[segment])
+
+    def could_keep_busy(self) -> int:
+        """The number of segments that work or have units to do."""
+        return sum(segment in self.busy or bool(waiting) for segment, waiting in enumerate(self._waiting))
+
     def idle(self) -> list[int]:
         """The active models that would train on, and of which nothing is under way, nor an evaluation still to come."""
         return [

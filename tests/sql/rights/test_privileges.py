@@ -200,6 +200,7 @@ def test_security_definer_functions_pin_their_search_path(server: str) -> None:
         "cerebro_internal._forget_own(bigint,name)",
         "cerebro_internal._note_run(name,bigint,integer)",
         "cerebro_internal._reals(bytea)",
+        "cerebro_internal._queue()",
         "cerebro_internal._sessions()",
         "cerebro_internal._smallints(bytea)",
         "cerebro_internal._trainer_limit(name,name)",

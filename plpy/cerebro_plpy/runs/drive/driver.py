@@ -56,6 +56,7 @@ from ..units import evaluation, joint, visit
 from ..units.unit import Result, Units
 from .amounts import Estimate, RowsInAll
 from .decisions import Decisions
+from .sharing import Sharing
 
 HEARTBEAT_EVERY = 1.0  # seconds
 TELL_EVERY = 60.0  # seconds between two progress notices; a notice comes with every tenth of a run, too
@@ -93,6 +94,7 @@ class Driver:
         *,
         policy: Policy,
         budget: Callable[[], Budget],
+        sharing: Sharing,
     ) -> None:
         self.db = db
         self.run = run
@@ -101,7 +103,8 @@ class Driver:
         self.recorder = recorder
         self.decisions = decisions
         self.log = RunLog.of(recorder, run.id)
-        self.policy, self.budget = policy, budget
+        self.policy, self.budget, self.sharing = policy, budget, sharing
+        self.waited_before = sharing.waited  # the driver began
         self.follow_ups = [step.needs for step in run.options.follows if step.needs is not None]
         self._validation_parts = len(run.parts(DataSetName.VALIDATION)) if run.validation is not None else 0
         self.units = Units(run, self.log, team, keep_two=policy.asks or policy.proposes)
@@ -167,6 +170,14 @@ class Driver:
         return (
             self.ahead and len(tasks.under_way) == 1 and tasks.computing is not None and tasks.computing.shares_session
         )
+
+    def segments_allowed(self) -> int | None:
+        return self.sharing.allowed
+
+    @property
+    def waited(self) -> float:
+        """The seconds in which the run had to wait for others, since the loop began."""
+        return self.sharing.waited - self.waited_before
 
     @property
     def ahead(self) -> bool:
@@ -465,7 +476,7 @@ class Driver:
         if not last:
             self.recorder.attend()
         now = time.monotonic()
-        if self.most_seconds is not None and now - self.started > self.most_seconds and not last:
+        if self.most_seconds is not None and now - self.started - self.waited > self.most_seconds and not last:
             raise Cancelled(
                 f"run {self.run.id} was ended: it took the {self.most_seconds} s that a run of yours may take"
                 " at a stretch",
@@ -484,7 +495,7 @@ class Driver:
         ):  # else it asks whether a cancel was requested: the heartbeat comes a moment later
             self.beat_at = now
             left = None if last else self.seconds_left(now)
-            self.recorder.begin(self._heartbeat(done, total, left))
+            self.recorder.begin(self._heartbeat(done, total, left, last=last))
         tenth = 10 * done // max(total, 1)
         silent = now - self.told_at
         due = self.told_tenth < tenth < 10 and (silent > TELL_LATER or bool(self.db.verbose)) or silent > TELL_EVERY
@@ -509,8 +520,13 @@ class Driver:
             "A larger budget tries more than one model; fewer rows or columns make an epoch shorter.",
         )
 
-    async def _heartbeat(self, done: int, total: int, left: float | None) -> None:
-        await self.log.events.heartbeat(done, total, left)
+    async def _heartbeat(self, done: int, total: int, left: float | None, *, last: bool) -> None:
+        self.sharing.may_wait = self.budget().seconds is None
+        wants = 0 if last else self.schedule.could_keep_busy()
+        standing = self.sharing.standing(wants, left, total - done, sign=(done, self.pace.seconds))
+        await self.log.events.heartbeat(done, total, left, standing)
+        if standing is not None and not last:
+            await self.sharing.look(standing, busy=bool(self.schedule.busy))
 
     def seconds_left(self, now: float) -> float | None:
         """How long the run still takes, as far as that can be told."""
@@ -529,7 +545,7 @@ class Driver:
             (unit,) = one.task.units
             share = one.task.rows / max(1, self.run.rows_of(self.run.models[unit.model]))
             under_way.append(BegunUnit(unit, now - one.task.started, share))
-        elapsed = now - (self.first_unit or now)
+        elapsed = now - (self.first_unit or now) - self.waited
         return remaining.seconds_left(
             self.schedule, self.policy, self.pace,
             under_way=under_way, elapsed=elapsed, budget=budget, used=used, begins=self.begins,

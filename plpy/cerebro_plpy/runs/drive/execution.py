@@ -56,6 +56,9 @@ def carry_out(
                 attention = IncomingRequests(recorder.listen, recorder, log)
                 search = call.enter_context(contextlib.closing(Search(db, run, recorder, attention)))
                 search.begin()
+                sharing = search.sharing
+                sharing.wait_for_turn(attention)
+                attention.beat = sharing.beat
                 options = engine_choice.team_options(run, engine_choice.choose(run, log))
                 warm_up.ahead(db, options.engine(0))
                 team = call.enter_context(

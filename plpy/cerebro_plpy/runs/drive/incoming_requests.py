@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from typing import Callable
 
 from cerebro_db.core.errors import Cancelled
 from cerebro_db.core.search.request import Request
 
 from ...database.cancellation import Listen
-from ...sessions.session import Session
+from ...sessions.session import Session, Work
 from ..record.log import RunLog
 
 ASK_EVERY = 1.0  # seconds
@@ -28,6 +29,7 @@ class IncomingRequests:
         # The requests that were ever seen, and those of them that no decision answers yet.
         self._seen = {request.request: request for request in log.events.requests()}
         self._open = set(self._seen)
+        self.beat: Callable[[], Work[None]] | None = None  # says that the run is there, before its loop does
 
     def __call__(self) -> None:
         self._own()
@@ -55,6 +57,8 @@ class IncomingRequests:
             request = self._log.events.request_of(row)
             self._seen[request.request] = request
             self._open.add(request.request)
+        if self.beat is not None:
+            await self.beat()
 
 
 def cancelled(run: int) -> Cancelled:

@@ -22,6 +22,7 @@ from . import policies, rules
 from .decisions import Decisions
 from .driver import Driver
 from .incoming_requests import IncomingRequests
+from .sharing import Sharing
 from .suggestions import Suggestions
 
 
@@ -37,6 +38,7 @@ class Search:
         with as_written(run.id):
             self.policy = policies.policy_of(run, self.log, self.suggestions)
         self.rule = rules.of_run(db, run, recorder, attention)
+        self.sharing = Sharing(db, run, recorder, self.log, policies.budget_of(run))
         self.decisions = Decisions(db, run, recorder, platform.of(db), self.policy, attention=attention, rule=self.rule)
 
     def begin(self) -> None:
@@ -53,9 +55,10 @@ class Search:
         """Take the run to its end. Returns whether its budget has ended it, the schedule, and what features did."""
         self.decisions.built = True
         schedule = self.schedule()
+        self.decisions.attention.beat = None  # from now on the driver does that
         driver = Driver(
             self.db, self.run, schedule, team, self.recorder, self.decisions,
-            policy=self.policy, budget=lambda: self.budget(schedule),
+            policy=self.policy, budget=lambda: self.budget(schedule), sharing=self.sharing,
         )  # fmt: skip
         history, budget = self.history(), self.budget(schedule)
         spent = orchestrator.run(

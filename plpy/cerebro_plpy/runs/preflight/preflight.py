@@ -108,7 +108,8 @@ def build_models(
                 model.build.memory = found.memory
                 model.state_bytes, model.build.engine = found.described.state_bytes, found.engine
                 model.build.parameters, model.frozen_bytes = found.described.parameters, found.described.frozen_bytes
-                group = None if found.memory.is_cut or model.asked.home is not None else found.fusion_key
+                alone = found.memory.is_cut or model.asked.home is not None or run.options.copies_rows
+                group = None if alone else found.fusion_key
                 model.build.group = _fusion_group(model, group)  # fusion.settle decides whether it is used
                 built[number] = found
         if built:

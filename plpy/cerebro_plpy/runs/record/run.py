@@ -15,7 +15,7 @@ from cerebro_db.core.packing.layout import DataSet
 from cerebro_db.core.protocol import FrozenPart, MetricStates, RowPortion, Span
 from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.run_options import RunOptions
-from cerebro_db.core.scheduling.plan import MOST_HOPS
+from cerebro_db.core.scheduling.plan import MOST_HOPS, Train, parts_in_order
 from cerebro_db.core.scheduling.ring import derived_seed
 from cerebro_db.core.scheduling.schedule import ModelPlan, Plan
 from cerebro_db.core.search.decision import Variant
@@ -248,6 +248,28 @@ class Run:
             return ()
         return joint_segments(self.source, model.asked.variant)
 
+    def stays_on(self, model: Model) -> int | None:
+        """The segment on which a model trains on copies of all rows; None: it hops, or is one that never does.
+
+        The models with the first ring positions, which are the most expensive ones, are on different segments.
+        """
+        if not self.options.copies_rows or model.asked.home is not None:
+            return None
+        return self._parts_in_order(model)[0]
+
+    def part_of(self, model: Model, visit: Train) -> int:
+        """The number of the segment whose rows a visit takes."""
+        if self.stays_on(model) is None:
+            return visit.segment
+        parts = self._parts_in_order(model)
+        return parts[(visit.hop - 1) % len(parts)]
+
+    def _parts_in_order(self, model: Model) -> list[int]:
+        return parts_in_order(self.seed, self._position(model), self.segments, model.asked.visits)
+
+    def _position(self, model: Model) -> int:
+        return model.asked.place if model.build.position is None else model.build.position
+
     def data(self, dataset: str) -> DataSet:
         if dataset == DataSetName.TRAINING:
             return self.source
@@ -322,12 +344,14 @@ class Run:
         for model in models:
             jointly = self.jointly(model)
             averages = self.averages and model.asked.home is None
-            alone = averages or bool(jointly) or model.asked.home is not None
+            stays_on = self.stays_on(model)
+            alone = averages or bool(jointly) or model.asked.home is not None or stays_on is not None
             short = 0 < model.state_bytes <= SMALL_STATE and not alone
             yield ModelPlan(
                 model=model.number,
-                position=model.asked.place if model.build.position is None else model.build.position,
+                position=self._position(model),
                 visits=model.asked.visits,
+                stays_on=stays_on,
                 group=None if alone else model.build.group,
                 series=model.build.engine if short else None,
                 sort=self._sort(model),

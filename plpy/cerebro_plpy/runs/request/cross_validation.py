@@ -71,6 +71,11 @@ def require_possible_groups(source: Packed, chosen: RunOptions, configurations: 
                     hint="Pack the rows with group_by, or leave the option out.",
                 )
         return
+    if chosen.copies_rows:
+        raise InvalidArgument(
+            f"'{source.relation.text}' is packed with group_by, and the option parallel => copies is for whole tables.",
+            hint="Leave the option parallel out: models of small groups stay on one segment in any case.",
+        )
     if chosen.visit_rows is not None:
         raise InvalidArgument(
             "option 'visit_rows' cannot be used with groups: their numbers of rows differ so much that an epoch would"

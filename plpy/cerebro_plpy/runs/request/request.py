@@ -9,7 +9,15 @@ from typing import Any, Callable
 
 from cerebro_db.core.architecture import keras_json
 from cerebro_db.core.architecture.precision import computed_in
-from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, NotPermitted, UndefinedObject, WrongState
+from cerebro_db.core.errors import (
+    BadData,
+    CerebroError,
+    InvalidArgument,
+    NotPermitted,
+    OutOfResources,
+    UndefinedObject,
+    WrongState,
+)
 from cerebro_db.core.names import Name, StoredName, with_ending
 from cerebro_db.core.options import GivenOptions
 from cerebro_db.core.parameters import flat, params
@@ -30,6 +38,7 @@ from ...definitions import custom_functions
 from ...models import document_columns, weights
 from ...packing import packed
 from ...packing.packed import Packed
+from ...platform import machine
 from ...sessions import limits
 from ..record.log import RunLog
 from ..record.run import require_countable
@@ -43,6 +52,8 @@ REPLAYED = {
     "parallel": "visits",
     "visit_rows": "visits",
 }
+
+SHARE_FOR_COPIES = 0.5  # of the memory that is available, for the copies of the rows
 
 
 @dataclass(frozen=True)
@@ -256,6 +267,8 @@ def require_room(db: Database, asked: AskedRun, chosen: RunOptions) -> None:
     """Refuse a run for which the user, or the server, has not enough sessions."""
     segments = len(asked.source.layout.partitions)
     limits.require_run(limits.asking(db), segments, listener(db.plpy))
+    if chosen.copies_rows:
+        require_copies(asked)
     if chosen.in_session or asked.dry:  # to make room ends sessions that wait for the next run
         return
     sessions = segments + 1 + (chosen.stop_when is not None)  # the recorder, and a rule's own
@@ -264,6 +277,19 @@ def require_room(db: Database, asked: AskedRun, chosen: RunOptions) -> None:
     limit = platform.of(db).statement_limit(db)
     if limit is not None and limit.short_for(segments):
         db.notice(limit.found(segments), limit.advice)
+
+
+def require_copies(asked: AskedRun) -> None:
+    """Refuse rows of which the memory cannot hold a copy for each segment."""
+    tables = {one.relation.text: one.layout for one in (asked.source, asked.validation) if one is not None}
+    each = sum(part.bytes for layout in tables.values() for part in layout.partitions)
+    segments, free = len(asked.source.layout.partitions), machine.memory_available()
+    if free is not None and segments * each > SHARE_FOR_COPIES * free:
+        raise OutOfResources(
+            f"with the option parallel => copies each of {segments} segments would have all rows in memory,"
+            f" {machine.megabytes(each)} each, and {machine.megabytes(free)} are available.",
+            hint="Leave the option parallel out: then models hop, and each segment has its own rows only.",
+        )
 
 
 def objective_of(

@@ -118,7 +118,8 @@ async def compute(units: Units, worker: Worker, task: Task, fetched: Fetched | N
         began = datetime.now(timezone.utc)
         before = attempts(units, worker, visits, began)
     worker.tasks.computing_since = began
-    handle, reading = await units.read(worker, units.run.source, visits[0].segment, fetched)
+    part = units.run.part_of(units.model(visits[0]), visits[0])
+    handle, reading = await units.read(worker, units.run.source, part, fetched)
     beside: dict[int, list[RowsBeside]] = {}
     for visit in visits:
         beside[visit.model], took = await _rows_beside(units, worker, visit, fetched)
@@ -197,7 +198,7 @@ def _member(
         state_bytes=model.state_bytes,
         metric_states=model.metric_states if goes_on else None,
         fold=model.asked.fold,
-        span=units.run.span_of(model, DataSetName.TRAINING, first.segment),
+        span=units.run.span_of(model, DataSetName.TRAINING, units.run.part_of(model, first)),
         evaluations=[
             EvaluationRows(handles[dataset, part], units.run.span_of(model, dataset, part), model.asked.fold)
             for dataset, part in rows

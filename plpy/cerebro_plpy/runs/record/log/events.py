@@ -10,6 +10,7 @@ from cerebro_db.core import codec
 from cerebro_db.core.documents import decoded
 from cerebro_db.core.errors import BadData
 from cerebro_db.core.events import ENDINGS, Action, Decider, Event
+from cerebro_db.core.scheduling.fair_queue import QueueEntry
 from cerebro_db.core.search.policy import Decision
 from cerebro_db.core.search.request import Request
 from cerebro_db.core.sql import Sql, identifier, joined, literal, quoting, sql, with_constants
@@ -219,11 +220,19 @@ class Events(Part):
         asked = self.new_requests()
         return [self.request_of(row) for row in self.ask(asked.sql, asked.parameters or ())]
 
-    def heartbeat(self, done: int, total: int, left: float | None) -> Statement:
-        return Statement(
-            sql("INSERT INTO cerebro.heartbeat (run, rows_done, rows_total, seconds_left) VALUES ({}, {}, {}, {})"),
-            (self.run, done, total, left),
+    def heartbeat(self, done: int, total: int, left: float | None, standing: QueueEntry | None) -> Statement:
+        row = {"rows_done": done, "rows_total": total, "seconds_left": left}
+        if standing is not None:  # until the extension is updated, the table of an earlier version has no such column
+            row["queue"] = codec.encode(standing)
+        return self._insert("heartbeat", row)
+
+    def know_queue(self) -> bool:
+        """Whether heartbeats can say how a run stands: until the extension is updated, the table has no such column."""
+        there = sql(
+            "SELECT EXISTS (SELECT FROM pg_catalog.pg_attribute WHERE attrelid = 'cerebro.heartbeat'::regclass"
+            " AND attname = 'queue' AND NOT attisdropped) AS is_there"
         )
+        return bool(self.ask(there, ())[0][0])
 
     def decide(self, decision: Decision, policy: str) -> Statement:
         """Record a decision."""
