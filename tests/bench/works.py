@@ -700,6 +700,42 @@ RUNGS = (
     ),
 )
 
+# Works whose best number of threads, or engine, is not that of the plain rules.
+FEW_IMAGES = Work(
+    name="plan_images",
+    about="one CNN on two segments: 4,500 MNIST images (500 more to validate), batch 64, 6 epochs",
+    table=digits,
+    rows=4_500,
+    validation_rows=500,
+    classes=10,
+    architectures=(cnn((16, 32), 64),),
+    configurations=(Configuration(0, 1e-3, 64),),
+    epochs=6,
+    scale=255.0,
+)
+FEW_CLICKS = FEW_IMAGES.but(
+    name="plan_clicks",
+    about="one MLP 64-128-64-2 on two segments: 60,000 rows x 64 (6,000 more to validate), batch 64, 6 epochs",
+    table=clicks,
+    rows=60_000,
+    validation_rows=6_000,
+    classes=2,
+    architectures=(mlp(64, (128, 64), 2),),
+    scale=1.0,
+)
+MIXED_IMAGES = FEW_IMAGES.but(
+    name="plan_mixed",
+    about="two slow CNNs and ten fast networks on two segments: 4,500 MNIST images (500 more to validate), batch 64, 4"
+    " epochs",
+    architectures=(cnn((32, 64), 64), cnn((4,), 16)),
+    configurations=tuple(
+        Configuration(0 if place in (3, 9) else 1, rate, 64)
+        for place, rate in enumerate(1e-4 * 1.5**step for step in range(12))
+    ),
+    epochs=4,
+)
+SHAPES = (FEW_IMAGES, FEW_CLICKS, MIXED_IMAGES)
+
 ONE_EACH = (
     *(W1, W2, W3, W4, W5),
     *(PACKING, PACK_MIXED, PACK_NARROW, PREDICT_MIXED, EXPLAIN, PREDICT, SINGLES, SESSIONS, TRAINERS),
@@ -712,6 +748,7 @@ WORKS: dict[str, list[Work]] = {
     "growth": list(GROWTH),
     "hops": list(HOPS),
     "many": list(MANY),
+    "plan": list(SHAPES),
     "reuse": list(REUSE),
     "rungs": list(RUNGS),
     "shards": list(SHARDED),
