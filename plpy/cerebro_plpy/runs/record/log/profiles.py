@@ -30,13 +30,17 @@ class ModelMeasured:
     evaluate: float = 0.0
 
 
+def is_kept(ask: Ask) -> bool:
+    """Whether there is a profile: until the extension is updated, there is no such table."""
+    return bool(ask(sql("SELECT 1 WHERE pg_catalog.to_regclass('cerebro.profile') IS NOT NULL"), ()))
+
+
 def read_profile(ask: Ask, machine: str, cores: int, shapes: Collection[str] = ()) -> SpeedProfile:
     """What earlier runs of this user have measured on this machine, the newest first.
 
     ``shapes``: only of such models; none: of all.
     """
-    # Until the extension is updated, there is no such table.
-    if not ask(sql("SELECT 1 WHERE pg_catalog.to_regclass('cerebro.profile') IS NOT NULL"), ()):
+    if not is_kept(ask):
         return SpeedProfile(cores=cores)
     found = ask(
         sql(
@@ -93,7 +97,7 @@ class Profiles(Part):
     def store(self, measured: Sequence[MeasuredSpeed], machine: str) -> None:
         """Put on record what was measured, and delete what is too much."""
         rows = [self._row(one, machine) for one in measured]
-        if not rows or not self.ask(sql("SELECT 1 WHERE pg_catalog.to_regclass('cerebro.profile') IS NOT NULL"), ()):
+        if not rows:
             return
         columns = sql(
             "engine, shapes, batch_size, parallel, threads, trainers, machine, visits, train_row, evaluate_row, build,"
