@@ -87,14 +87,14 @@ def table(repeats: report.Repeats) -> str:
             for one, repeat in mine
         ]
         some = [one for one, _ in mine]
-        expected = median([one.more["expected"] or 0.0 for one in some])
+        expected = [one.more["expected"] for one in some if one.more["expected"] is not None]
         rows.append(
             [
                 name,
                 f"{median([one.more['first'] for one in some]):.1f}",
                 f"{median([one.taken.wall for one in some]):.1f}",
                 f"{median([one.more['took'] for one in some]):.2f}",
-                f"{expected:.2f}",
+                f"{median(expected):.2f}" if expected else "",
                 str(some[-1].more["threads"]),
                 f"{median(ratios):.2f}",
             ]

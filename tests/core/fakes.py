@@ -597,7 +597,8 @@ class Clock(SimulatedClock):
     """
 
     def __init__(self, seconds: Callable[[Unit], float], part: float = 1.0, order: float = 0.0) -> None:
-        super().__init__(lambda unit, at_work: seconds(unit), lambda units: part, order)
+        super().__init__(lambda unit, at_work: self.seconds(unit), lambda units: part, order)
+        self.seconds = seconds
 
 
 WORKLOADS: dict[str, Callable[[random.Random, int], list[float]]] = {

@@ -82,7 +82,7 @@ def key(shapes: str = "a", engine: str = "tensorflow") -> ProfileKey:
 
 
 def measured(
-    shapes: str = "a", row: float = 1e-3, *, threads: int = 1, trainers: int = 2, visits: int = 4, **more: Any
+    shapes: str = "a", row: float = 1e-4, *, threads: int = 1, trainers: int = 2, visits: int = 4, **more: Any
 ) -> MeasuredSpeed:
     engine = more.pop("engine", "tensorflow")
     return MeasuredSpeed(key(shapes, engine), 7, threads, trainers, visits, row, **more)
@@ -99,9 +99,9 @@ def test_visits_count_more_than_trials_and_the_newest_more_than_old_ones() -> No
 
 
 def test_what_threads_gain_is_measured_where_several_numbers_were_tried() -> None:
-    both = SpeedProfile([measured(row=1e-3), measured(row=0.5e-3, threads=2, trainers=1)], cores=2)
+    both = SpeedProfile([measured(), measured(row=0.5e-4, threads=2, trainers=1)], cores=2)
     assert both.exponent(key()) == pytest.approx(1.0)
-    none = SpeedProfile([measured(row=1e-3), measured(row=1e-3, threads=2, trainers=1)], cores=2)
+    none = SpeedProfile([measured(), measured(threads=2, trainers=1)], cores=2)
     assert none.exponent(key()) == pytest.approx(0.0)
     assert SpeedProfile([measured()], cores=2).exponent(key()) is None
 
@@ -125,7 +125,7 @@ def possible(segments: int, cores: int, **more: Any) -> Possible:
 
 
 def test_few_models_get_the_threads_of_idle_segments() -> None:
-    profile = SpeedProfile([measured(), measured(row=0.6e-3, threads=2, trainers=1)], cores=2)
+    profile = SpeedProfile([measured(), measured(row=0.6e-4, threads=2, trainers=1)], cores=2)
     plan = plan_shapes(work(1, 2), possible(2, 2), profile)
     assert (plan.chosen.threads, plan.measured, plan.models) == (2, 1, 1)
     (rule,) = [one for one in plan.others if one.threads == 1]
@@ -134,14 +134,14 @@ def test_few_models_get_the_threads_of_idle_segments() -> None:
 
 
 def test_as_many_models_as_segments_keep_the_plain_rules() -> None:
-    profile = SpeedProfile([measured(), measured(row=0.6e-3, threads=2, trainers=1)], cores=2)
+    profile = SpeedProfile([measured(), measured(row=0.6e-4, threads=2, trainers=1)], cores=2)
     assert plan_shapes(work(2, 2), possible(2, 2), profile).chosen.threads == 1
 
 
 def test_a_small_gain_and_a_short_run_are_no_reason_for_other_trainers() -> None:
-    little = SpeedProfile([measured(), measured(row=0.95e-3, threads=2, trainers=1)], cores=2)
+    little = SpeedProfile([measured(), measured(row=0.95e-4, threads=2, trainers=1)], cores=2)
     assert plan_shapes(work(1, 2), possible(2, 2), little).chosen.threads == 1
-    much = SpeedProfile([measured(), measured(row=0.6e-3, threads=2, trainers=1)], cores=2)
+    much = SpeedProfile([measured(), measured(row=0.6e-4, threads=2, trainers=1)], cores=2)
     assert plan_shapes(work(1, 2, rows=100), possible(2, 2), much).chosen.threads == 1
 
 
@@ -154,11 +154,20 @@ def test_what_was_not_measured_changes_nothing_and_is_named() -> None:
     assert (other.threads, other.seconds) == (8, None) and "threads => 8" in other.why
 
 
+def test_models_with_long_steps_gain_from_the_processors_of_idle_segments() -> None:
+    """One model on eight segments, which was measured with one thread only."""
+    long, short = (SpeedProfile([measured(row=step / 32, trainers=1)], cores=8) for step in (0.05, 0.005))
+    plan = plan_shapes(work(1, 8), possible(8, 8), long)
+    assert plan.chosen.threads == 8 and plan.chosen.share == pytest.approx(8**-0.5, abs=0.01)
+    assert plan_shapes(work(1, 8), possible(8, 8), short).chosen.threads == 1
+    assert plan_shapes(work(8, 8), possible(8, 8), long).chosen.threads == 1
+
+
 def test_the_slowest_models_in_the_end_have_the_threads_of_all() -> None:
     """Two slow models beside ten fast ones on two segments: in the end each trains alone."""
     rows = [
         one
-        for shapes, row in (("slow", 1e-2), ("fast", 1e-4))
+        for shapes, row in (("slow", 1e-2), ("fast", 1e-5))
         for one in (measured(shapes, row), measured(shapes, row / 2, threads=2, trainers=1))
     ]
     models = [WorkModel("slow", 32, 1e4), *(WorkModel("fast", 32, 1e4) for _ in range(3))]
@@ -167,14 +176,14 @@ def test_the_slowest_models_in_the_end_have_the_threads_of_all() -> None:
 
 
 def test_an_option_fixes_its_dimension_only() -> None:
-    profile = SpeedProfile([measured(), measured(row=0.6e-3, threads=2, trainers=1)], cores=2)
+    profile = SpeedProfile([measured(), measured(row=0.6e-4, threads=2, trainers=1)], cores=2)
     plan = plan_shapes(work(1, 2), possible(2, 2, fixed={"threads": "the option threads"}), profile)
     assert (plan.chosen.threads, plan.chosen.why, plan.others) == (1, "the option threads", ())
 
 
 def test_engines_and_gradients_are_priced_where_they_were_measured() -> None:
-    jax = replace(measured(row=1e-4), key=key(engine="jax"))
-    joint = replace(measured(row=1e-4), key=ProfileKey("tensorflow", "a", 32, "gradients"))
+    jax = replace(measured(row=1e-5), key=key(engine="jax"))
+    joint = replace(measured(row=1e-5), key=ProfileKey("tensorflow", "a", 32, "gradients"))
     plan = plan_shapes(work(2, 2), possible(2, 2, others=("jax",)), SpeedProfile([measured(), jax, joint], cores=2))
     assert plan.chosen.engine == "tensorflow" and plan.chosen.parallel == "hopping"
     found = [(one.engine, one.parallel, one.threads) for one in plan.others]

@@ -35,17 +35,17 @@ class SimulatedClock:
         part: Callable[[Sequence[Unit]], float] = lambda units: 1.0,
         order: float = 0.0,
     ) -> None:
-        self.seconds, self.part, self.order, self.now, self.begun = seconds, part, order, 0.0, 0
+        self._of_unit, self._part, self._order, self.now, self.begun = seconds, part, order, 0.0, 0
         self.ends: list[tuple[float, int, list[Unit], float]] = []
 
     def start(self, groups: Sequence[Sequence[Unit]]) -> None:
         self.begun += 1
-        took, at_work = self.order, len(self.ends) + 1
+        took, at_work = self._order, len(self.ends) + 1
         for units in groups:
             if isinstance(units[0], TrainJointly):
                 at_work = len(units[0].segments)
-            costs = [self.seconds(unit, at_work) for unit in units]
-            took += max(costs) + self.part(units) * (sum(costs) - max(costs))
+            costs = [self._of_unit(unit, at_work) for unit in units]
+            took += max(costs) + self._part(units) * (sum(costs) - max(costs))
         heapq.heappush(self.ends, (self.now + took, self.begun, [unit for units in groups for unit in units], took))
 
     def wait(self) -> list[Outcome]:
