@@ -703,7 +703,8 @@ RUNGS = (
 # Works whose best number of threads, or engine, is not that of the plain rules.
 FEW_IMAGES = Work(
     name="plan_images",
-    about="one CNN of 64 and 128 filters on two segments: 4,500 MNIST images (500 more to validate), batch 256, 6 epochs",
+    about="one CNN of 64 and 128 filters on two segments: 4,500 MNIST images (500 more to validate), batch 256, 6"
+    " epochs",
     table=digits,
     rows=4_500,
     validation_rows=500,
@@ -727,8 +728,8 @@ FEW_CLICKS = FEW_IMAGES.but(
 )
 MIXED_IMAGES = FEW_IMAGES.but(
     name="plan_mixed",
-    about="two CNNs of 64 and 128 filters (batch 256) and ten fast networks (batch 64) on two segments: the same images,"
-    " 3 epochs",
+    about="two CNNs of 64 and 128 filters (batch 256) and ten fast networks (batch 64) on two segments: the same"
+    " images, 3 epochs",
     architectures=(cnn((64, 128), 128), cnn((4,), 16)),
     configurations=tuple(
         Configuration(0, rate, 256) if place in (3, 9) else Configuration(1, rate, 64)
