@@ -40,7 +40,7 @@ VIEWS = {
     "Runs": ["runs", "run_plan", "run_progress"],
     "Models": ["models", "leaderboard", "parameters", "cross_validation", "groups", "learning_curve", "metrics"],
     "Decisions and requests": ["decisions", "requests"],
-    "Segments": ["segments_now", "hop_timeline", "run_time"],
+    "Segments": ["segments_now", "hop_timeline", "run_time", "profiles"],
     "Registry": [
         "registered_models",
         "registered_versions",
@@ -71,6 +71,7 @@ FUNCTIONS = {
         "train",
         "search",
         "madlib_fit_multiple_model",
+        "plan",
         "wait",
         "cancel",
         "resume",

@@ -18,6 +18,7 @@ from .errors import BadData, CerebroError
 from .following import Step
 from .names import StoredName
 from .options import COPIES, GRADIENTS, OPTIONS, START_OF_ALL_ROWS, default
+from .planning.shape_plan import ShapePlan
 from .protocol import TrainerOptions
 from .records import dataclass, field
 from .scheduling.plan import MOST_HOPS
@@ -100,6 +101,7 @@ class RunOptions:
     related: Mapping[str, StoredName] = field(
         default_factory=dict
     )  # the related tables that its call read, by their paths
+    plan: Optional[ShapePlan] = None  # the shape in which it trains, and those that it was compared with
     others: Mapping[str, Any] = codec.unknown()  # other keys on record, of the packages that wrote them
     lenient = True
 

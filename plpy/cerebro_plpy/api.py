@@ -48,6 +48,7 @@ FUNCTIONS = {
     "registry.rights": ("share", "unshare"),
     "registry.steps": ("run_step",),
     "runs.elsewhere": ("elsewhere",),
+    "runs.planned": ("plan",),
     "runs.lifecycle": ("cancel", "to_forget", "wait"),
     "runs.steering": ("add_configuration", "clone_model", "extend", "go_on", "set_budget", "stop_model"),
     "runs.tables.model_tables": ("materialize_run",),

@@ -11,7 +11,7 @@ DECLARE
     named text;
 BEGIN
     FOREACH named IN ARRAY ARRAY['run', 'architecture', 'configuration', 'model', 'event', 'attempt', 'hop', 'evaluation',
-                                 'objective', 'decision', 'heartbeat', 'request']
+                                 'objective', 'decision', 'heartbeat', 'request', 'profile']
     LOOP
         EXECUTE format(
             $sql$

@@ -11,7 +11,7 @@ REVOKE ALL ON TYPE cerebro_internal._chunk, cerebro_internal._prediction FROM PU
 GRANT SELECT, INSERT
    ON cerebro.run, cerebro.architecture, cerebro.configuration, cerebro.model, cerebro.event, cerebro.attempt,
       cerebro.hop, cerebro.evaluation, cerebro.objective, cerebro.decision, cerebro.heartbeat, cerebro.request,
-      cerebro.added_architecture, cerebro.added_weights
+      cerebro.profile, cerebro.added_architecture, cerebro.added_weights
    TO cerebro_user;
 GRANT USAGE ON SEQUENCE cerebro.run_id, cerebro.event_id, cerebro.decision_id, cerebro.request_id TO cerebro_user;
 GRANT USAGE ON TYPE cerebro_internal._chunk, cerebro_internal._prediction TO cerebro_user;
@@ -19,7 +19,7 @@ GRANT USAGE ON TYPE cerebro_internal._chunk, cerebro_internal._prediction TO cer
 GRANT SELECT
    ON cerebro.run_plan, cerebro.runs, cerebro.models, cerebro.learning_curve, cerebro.leaderboard, cerebro.parameters, cerebro.cross_validation, cerebro.groups, cerebro.metrics,
       cerebro.run_progress,
-      cerebro.decisions, cerebro.requests, cerebro.hop_timeline, cerebro.segments_now, cerebro.run_time, cerebro.custom_functions, cerebro.custom_function
+      cerebro.decisions, cerebro.requests, cerebro.hop_timeline, cerebro.segments_now, cerebro.run_time, cerebro.profiles, cerebro.custom_functions, cerebro.custom_function
    TO cerebro_user, cerebro_monitor;
 GRANT SELECT ON cerebro_internal._own_limits, cerebro.limits, cerebro.architectures TO cerebro_user;
 

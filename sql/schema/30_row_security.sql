@@ -12,7 +12,7 @@ BEGIN
             pg_catalog.md5(pg_catalog.random()::text || pg_catalog.clock_timestamp()::text), 1, 12);
     END IF;
     FOREACH named IN ARRAY ARRAY['run', 'architecture', 'configuration', 'model', 'event', 'attempt', 'hop', 'evaluation',
-                                 'objective', 'decision', 'heartbeat', 'request']
+                                 'objective', 'decision', 'heartbeat', 'request', 'profile']
     LOOP
         EXECUTE format('ALTER TABLE cerebro.%I ENABLE ROW LEVEL SECURITY', named);
         -- A user who reads all of their runs reads no rows of others. The index has the run, too, because PostgreSQL 18

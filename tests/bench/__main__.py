@@ -34,6 +34,7 @@ from tests.bench import (
     search,
     sessions,
     several,
+    shapes,
     shards,
     tabular,
     trainers,
@@ -64,6 +65,7 @@ CONTENDERS_OF = {
     **{work.name: gpu.CONTENDERS for work in WORKS["gpu"]},
     **{work.name: reuse.ARRIVING if work.cycles else reuse.CONTENDERS for work in REUSE},
     **{work.name: rungs.CONTENDERS for work in WORKS["rungs"]},
+    **{work.name: shapes.CONTENDERS for work in WORKS["plan"]},
     **{work.name: search.CONTENDERS for work in WORKS["search"]},
     **{work.name: shards.CONTENDERS for work in WORKS["shards"]},
 }
@@ -136,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             tables = [*report.about(repeats), hops.table(repeats), many.table(repeats), trainers.table(repeats)]
             tables += [sessions.table(repeats), several.table(repeats), shards.table(repeats)]
             tables += [groups.table(repeats), mixed.table(repeats), search.table(search.figures(repeats))]
-            tables += [rungs.table(repeats)]
+            tables += [rungs.table(repeats), shapes.table(repeats)]
             print("\n\n".join(filter(None, tables)), flush=True)
             if known is search.CONTENDERS:
                 search.draw(work, repeats, path.with_name(f"{path.stem}-{work.name}.png"))

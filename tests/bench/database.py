@@ -184,8 +184,9 @@ class Database:
         return [pid for pid in mine if belongs_to(pid, self.server)]
 
     def forget_what_is_kept(self) -> None:
-        """Return to the conditions before the first run: no nursery, engine trials, compiled programs, and states."""
+        """Return to the conditions before the first run: no nursery, trials, measurements, programs, states."""
         self.lab("SELECT forget(run) FROM runs")
+        self.lab("DELETE FROM cerebro.profile")
         for pid in self.nurseries():
             os.kill(pid, signal.SIGTERM)
         for folder in self.cluster.data.glob("pgsql_tmp_cerebro/compiled-*"):

@@ -707,6 +707,45 @@ RUNGS = (
     ),
 )
 
+# Works whose best number of threads, or engine, is not that of the plain rules.
+FEW_IMAGES = Work(
+    name="plan_images",
+    about="one CNN of 64 and 128 filters on two segments: 4,500 MNIST images (500 more to validate), batch 256, 6"
+    " epochs",
+    table=digits,
+    rows=4_500,
+    validation_rows=500,
+    classes=10,
+    architectures=(cnn((64, 128), 128),),
+    configurations=(Configuration(0, 1e-3, 256),),
+    epochs=6,
+    scale=255.0,
+    contenders=("plan", "threads-1", "threads-2", "jax-1", "jax-2"),
+)
+FEW_CLICKS = FEW_IMAGES.but(
+    name="plan_clicks",
+    about="one MLP 64-128-64-2 on two segments: 60,000 rows x 64 (6,000 more to validate), batch 64, 6 epochs",
+    table=clicks,
+    rows=60_000,
+    validation_rows=6_000,
+    classes=2,
+    architectures=(mlp(64, (128, 64), 2),),
+    configurations=(Configuration(0, 1e-3, 64),),
+    scale=1.0,
+)
+MIXED_IMAGES = FEW_IMAGES.but(
+    name="plan_mixed",
+    about="two CNNs of 64 and 128 filters (batch 256) and ten fast networks (batch 64) on two segments: the same"
+    " images, 3 epochs",
+    architectures=(cnn((64, 128), 128), cnn((4,), 16)),
+    configurations=tuple(
+        Configuration(0, rate, 256) if place in (3, 9) else Configuration(1, rate, 64)
+        for place, rate in enumerate(1e-4 * 1.5**step for step in range(12))
+    ),
+    epochs=3,
+)
+SHAPES = (FEW_IMAGES, FEW_CLICKS, MIXED_IMAGES)
+
 ONE_EACH = (
     *(W1, W2, W3, W4, W5),
     *(PACKING, PACK_MIXED, PACK_NARROW, PREDICT_MIXED, EXPLAIN, PREDICT, SINGLES, SESSIONS, SEVERAL, TRAINERS),
@@ -719,6 +758,7 @@ WORKS: dict[str, list[Work]] = {
     "growth": list(GROWTH),
     "hops": list(HOPS),
     "many": list(MANY),
+    "plan": list(SHAPES),
     "reuse": list(REUSE),
     "rungs": list(RUNGS),
     "shards": list(SHARDED),

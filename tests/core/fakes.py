@@ -19,6 +19,7 @@ from statistics import mean
 from typing import Any
 
 from cerebro_db.core.events import Verdict
+from cerebro_db.core.planning.simulation import SimulatedClock
 from cerebro_db.core.scheduling import orchestrator
 from cerebro_db.core.scheduling.orchestrator import Outcome
 from cerebro_db.core.scheduling.ports import Ports
@@ -601,55 +602,15 @@ class AllEvaluationsFirst(Schedule):
         return isinstance(unit, Evaluate)
 
 
-class Clock:
-    """Ports that do nothing but let time pass.
+class Clock(SimulatedClock):
+    """Ports that do nothing but let time pass; how long a unit takes does not depend on how many segments are at work.
 
     Of fused units each but the longest costs a ``part``. Each order costs ``order`` seconds beside its visits.
     """
 
     def __init__(self, seconds: Callable[[Unit], float], part: float = 1.0, order: float = 0.0) -> None:
-        self.seconds, self.part, self.order, self.now, self.begun = seconds, part, order, 0.0, 0
-        self.ends: list[tuple[float, int, list[Unit], float]] = []
-
-    def start(self, groups: Sequence[Sequence[Unit]]) -> None:
-        self.begun += 1
-        took = self.order
-        for units in groups:
-            costs = [self.seconds(unit) for unit in units]
-            took += max(costs) + self.part * (sum(costs) - max(costs))
-        heapq.heappush(self.ends, (self.now + took, self.begun, [unit for units in groups for unit in units], took))
-
-    def wait(self) -> list[Outcome]:
-        self.now, _, units, took = heapq.heappop(self.ends)
-        return [Outcome(unit, seconds=took / len(units)) for unit in units]
-
-    def reads_ahead(self, segment: int) -> bool:
-        return False
-
-    def segments_allowed(self) -> int | None:
-        return None
-
-    def gave_up(self, model: int, reason: str) -> None: ...
-
-    def trying_again(self, unit: Unit, reason: str) -> None: ...
-
-    def decided(self, decisions: Sequence[Decision]) -> list[ModelPlan]:
-        return []
-
-    def configuration(self, model: int) -> Mapping[str, Any]:
-        return {}
-
-    def best_hop(self, model: int) -> int | None:
-        return None
-
-    def requests(self) -> list[Request]:
-        return []
-
-    def ruled(self, model: int, epoch: int) -> str | None:
-        return None
-
-    def used(self) -> Used:
-        return Used(self.now)
+        super().__init__(lambda unit, at_work: self.seconds(unit), lambda units: part, order)
+        self.seconds = seconds
 
 
 WORKLOADS: dict[str, Callable[[random.Random, int], list[float]]] = {

@@ -548,6 +548,7 @@ HANDLERS = (
     (r"SELECT model, parent_hop FROM cerebro\.model", "nothing"),
     (r"SELECT initial_sha256 FROM", "initial_state"),
     (r"SELECT COALESCE\(h\.state_sha256, ''\) AS state_sha256, segment FROM", "state_after"),
+    (r"SELECT 1 WHERE pg_catalog\.to_regclass\('cerebro\.profile'\)", "nothing"),  # nothing was measured
     (r"SELECT name, version, kind FROM", "nothing"),  # custom functions
     (r"SELECT request_id", "requests"),
     (r"SELECT event = 'cancel requested'", "cancel_requested"),

@@ -365,7 +365,7 @@ def test_every_function_of_the_api_is_there() -> None:
 def test_a_walk_leaves_out_no_module_of_runs_and_segment() -> None:
     """Those of other calls are named here."""
     others = {
-        *(f"runs.{door}" for door in (*("background", "elsewhere", "lifecycle", "search", "steering"),)),
+        *(f"runs.{door}" for door in (*("background", "elsewhere", "lifecycle", "planned", "search", "steering"),)),
         *("runs.record.own_runs", "runs.request.needs", "runs.request.past", "runs.units.averaging"),
         *("segment.inspection", "segment.keeping", "segment.nursery_place", "segment.prediction"),
     }

@@ -40,6 +40,7 @@ def lab(server: str, request: pytest.FixtureRequest) -> Iterator[Lab]:
                 if (name,) not in architectures:  # another module may add one of this name
                     run(connection, "SELECT cerebro.drop_architecture(%s)", name)
             run(connection, f"DROP SCHEMA {schema} CASCADE")
+            run(connection, "DELETE FROM cerebro.profile")  # the next module has measured nothing
 
 
 def end_runs(connection: Any, schema: str) -> None:

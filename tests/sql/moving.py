@@ -35,6 +35,7 @@ TABLES = [
     "decision",
     "heartbeat",
     "request",
+    "profile",
     "added_architecture",
 ]
 

@@ -115,6 +115,7 @@ class Town:
             for table in (
                 "request",
                 "heartbeat",
+                "profile",
                 "decision",
                 "attempt",
                 "evaluation",

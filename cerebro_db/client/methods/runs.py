@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import select
 
@@ -32,6 +32,20 @@ from ..run_handle import AnyRun, number_of, owner_of
 Row = TypeVar("Row", bound=View)
 
 REST = 2.0  # between two looks at a run: at least so many times what the last look has taken
+
+
+class PlannedShape(NamedTuple):
+    """A row of ``cerebro.plan``: a shape in which a run trains, or could have trained."""
+
+    chosen: bool
+    engine: str
+    threads: int
+    segments: int
+    parallel: str
+    seconds: float | None
+    share: float | None
+    why: str
+    took: float | None
 
 
 class RunMethods(DatabaseClient):
@@ -111,6 +125,16 @@ class RunMethods(DatabaseClient):
     def requests(self, run: AnyRun) -> RowList[Request]:
         """What people asked of a run, in order, and what became of it."""
         return self._of_run(select(Request).order_by(Request.request_id), Request, run)
+
+    def plan(self, run: AnyRun) -> RowList[PlannedShape]:
+        """The shape in which a run of yours trains, and then those that it was compared with.
+
+        ``seconds`` is what the training was expected to take, by what earlier runs have measured, and ``took`` what it
+        took. Searches have no plan.
+        """
+        columns = ", ".join(PlannedShape._fields)
+        rows = self.rows(f"SELECT {columns} FROM cerebro.plan(%s)", (number_of(run),))
+        return RowList(PlannedShape, map(PlannedShape._make, rows))
 
     def hop_timeline(self, run: AnyRun) -> RowList[SegmentActivity]:
         """The hops and evaluations of all segments, in order of time."""

@@ -45,6 +45,7 @@ class ModelPlan:
     # How many epochs, with their evaluations, one order may have of it: all its rows are on one segment, where they
     # train and evaluate alike.  0: an order has one unit of it.
     most_chained: int = 0
+    expected: float = 0.0  # seconds of a visit, by what earlier runs have measured; 0: they say nothing
 
     @property
     def on_all_rows(self) -> bool:

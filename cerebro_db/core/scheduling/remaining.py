@@ -1,20 +1,21 @@
 """Estimates how many seconds a run still takes, from its schedule, the pace of its units, its method and its budget.
 
-The work that is left are the visits that the models will make, those that will begin included.  A visit costs what the
-visits so far have cost without building, and a first visit to a segment the median of what first visits spent building.
+The work that is left are the visits that the models will make, those that will begin included, and their evaluations.
+A visit costs what the visits so far have cost without building, or what earlier runs have measured.  A first visit to a
+segment also costs the median of what first visits spent building.
 The work is divided among the segments; a run never ends before its longest model.  A budget can end it earlier.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from statistics import median
 
 from ..records import dataclass, field
 from ..search.budget import Budget, Used
 from ..search.policy import Policy
-from .plan import Evaluate, Train, Unit, segments_of
+from .plan import Evaluate, Plan, Train, Unit, segments_of
 from .progress import ModelProgress, Spent, Status
 from .schedule import Schedule
 
@@ -43,6 +44,8 @@ class RunPace:
     of_models: dict[int, Spent] = field(default_factory=dict)  # the visits of each
     seen: dict[int, set[int]] = field(default_factory=dict)  # model -> the segments where it was built
     built: list[float] = field(default_factory=list)  # by each first visit of a model to a segment
+    expected_evaluation: float = 0.0  # seconds of one, by earlier runs; 0: they say nothing
+    expected_building: float | None = None  # seconds of all trainers in all, by earlier runs; None: they say nothing
 
     def add(self, unit: Unit, seconds: float, building: float) -> None:
         if isinstance(unit, Evaluate):
@@ -65,8 +68,21 @@ class RunPace:
         """Of all units."""
         return self.visits.seconds + self.evaluations.seconds + sum(self.built)
 
+    @property
+    def evaluation(self) -> float:
+        """Seconds of an evaluation; 0: nothing is known."""
+        return self.evaluations.each or self.expected_evaluation
+
+    def slower(self, progress: Mapping[int, ModelProgress]) -> float:
+        """How many times as long the visits so far have taken as earlier runs say."""
+        known = [(spent, progress[model].plan.expected) for model, spent in self.of_models.items() if model in progress]
+        expected = sum(spent.units * seconds for spent, seconds in known if seconds)
+        return sum(spent.seconds for spent, seconds in known if seconds) / expected if expected else 1.0
+
     def is_settled(self, first_visits: int) -> bool:
         """Whether it is known what building costs: the first of so many may have compiled for all others."""
+        if self.expected_building is not None:
+            return True
         each = self.visits.each
         return each is None or len(self.built) >= first_visits or median(self.built or [0.0]) <= each
 
@@ -97,9 +113,7 @@ def seconds_left(
     policy proposes them.
     """
     busy = list(under_way)
-    each = pace.visits.each
-    if each is None:
-        each = _pace_of(busy)
+    each = pace.visits.each or _pace_of(busy) or _expected(schedule)
     if each is None or not pace.is_settled(schedule.plan.segments * min(2, len(schedule.progress))):
         return None  # a budget is no estimate: most runs end long before it
     ends = _end_of_budget(schedule, each, busy, budget, used)
@@ -118,13 +132,23 @@ def _pace_of(busy: list[BegunUnit]) -> float | None:
     return sum(told) / len(told) if told else None
 
 
+def _expected(schedule: Schedule) -> float | None:
+    """Seconds of a visit by earlier runs, if they say something of all models that train."""
+    active = [mine.plan.expected for mine in schedule.progress.values() if mine.status is Status.ACTIVE]
+    return sum(active) / len(active) if active and all(active) else None
+
+
 def _work(
     schedule: Schedule, policy: Policy, pace: RunPace, each: float, busy: list[BegunUnit], begins: int | None
 ) -> Work:
     plan = schedule.plan
-    building = median(pace.built) if pace.built else 0.0
-    # What the evaluations add to each visit.
-    judging = 1 + pace.evaluations.seconds / pace.visits.seconds if pace.visits.seconds else 1.0
+    building = median(pace.built) if pace.built and pace.expected_building is None else 0.0
+    slower = pace.slower(schedule.progress)
+    parts = sum(map(len, plan.evaluations.values()))
+    # What the evaluations add to each visit of the models that will begin.
+    judging = (
+        1 + parts * pace.evaluation / max(1, plan.evaluate_every) / plan.segments / each if plan.evaluate_every else 1
+    )
     slow = {
         one.unit.model: one.seconds
         for one in busy
@@ -139,11 +163,15 @@ def _work(
         models += segments
         expected = _visits_left(mine, policy.expected_epochs(place, mine.hops // len(mine.order)))
         own = pace.of_models.get(number)
-        costs = max((own.each if own is not None and own.units > 1 else None) or each, slow.get(number, 0.0))
+        costs = (own.each if own is not None and own.units > 1 else None) or mine.plan.expected * slower or each
+        costs = max(costs, slow.get(number, 0.0))
         unbuilt = min(expected, max(0, len(set(mine.order)) - len(pace.seen.get(number, ()))))
-        length = expected * costs * judging + unbuilt * building
-        seconds, visits = seconds + length * segments, visits + expected
-        lengths.append(length)
+        length = expected * costs + unbuilt * building
+        judged = _evaluations_left(plan, mine, expected) * pace.evaluation
+        seconds, visits = seconds + length * segments + judged, visits + expected
+        lengths.append(length + judged / max(1, min(parts, plan.segments)))
+    if pace.expected_building is not None and models:
+        seconds += max(0.0, pace.expected_building - sum(pace.built))
     begun = len(schedule.progress)
     coming = max(0, (begins or 0) - begun)
     if coming:
@@ -170,6 +198,17 @@ def _epochs(policy: Policy, places: range, most: int) -> float:
 def _averages(schedule: Schedule) -> bool:
     """Whether replicas of a model train on all segments at the same time."""
     return any(mine.plan.averages for mine in schedule.progress.values())
+
+
+def _evaluations_left(plan: Plan, mine: ModelProgress, visits: float) -> float:
+    """The evaluations of a model that makes so many more visits."""
+    if not mine.plan.evaluated:
+        return 0.0
+    parts = sum(len(mine.plan.parts[name]) if mine.plan.parts else len(all_) for name, all_ in plan.evaluations.items())
+    done, epochs = mine.hops / len(mine.order), (mine.hops + visits) / len(mine.order)
+    if not plan.evaluate_every:
+        return parts if epochs >= plan.epochs > mine.epochs else 0.0
+    return parts * max(0.0, epochs - max(done, mine.epochs)) / plan.evaluate_every
 
 
 def _visits_left(mine: ModelProgress, epochs: float) -> float:

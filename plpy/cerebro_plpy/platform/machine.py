@@ -97,6 +97,17 @@ def gpus_here(db: Database) -> int:
     return gpus()
 
 
+def described(use_gpus: bool) -> str:
+    """What the speed of trainers depends on, in words: processors and their model, and the GPU if trainers have one."""
+    model = ""
+    with contextlib.suppress(OSError, ValueError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    devices = described_gpus() if use_gpus else []
+    gpu = f", {devices[0].model}" if devices else ", GPU" if use_gpus else ""
+    return f"{cores()} processors{f' ({model[:100]})' if model else ''}{gpu[:100]}"
+
+
 def threads(trainers: int) -> int:
     """The threads of each of so many trainers that work at the same time."""
     return min(MOST_THREADS, max(1, cores() // trainers))

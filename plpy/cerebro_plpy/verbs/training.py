@@ -43,7 +43,7 @@ from ..runs.drive import rules
 from ..runs.fit import run_request, say_result, submit_request
 from ..runs.record.log import OF_ALL_ROWS, RunLog
 from ..runs.record.run import require_countable
-from ..runs.request import budgets, configurations, cross_validation, needs, training_rows
+from ..runs.request import budgets, configurations, cross_validation, needs, shape, training_rows
 from ..runs.request import output as output_tables
 from ..runs.request.configurations import Listed
 from ..runs.request.given import FIT, SEARCH, TRAIN, Given
@@ -391,6 +391,8 @@ def _fitting(
         )
         if given.warm_start and "memory_mb" not in options:
             options = {**options, "memory_mb": output_tables.memory_of(db, output, bool(given.use_gpus))}
+        if request.options.plan is not None:
+            shape.tell(db, request.options.plan, rows.segments)
         with needs.told(db, options, rows.layout) as tell:
             for one in found.listed[:MOST_SHOWN]:
                 name = found.architectures[one.model_id].name or f"architecture {one.model_id}"

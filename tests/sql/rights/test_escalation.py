@@ -527,6 +527,7 @@ def test_rows_of_others_cannot_be_forged_read_or_removed(root: Town, alice: User
         "hop",
         "evaluation",
         "heartbeat",
+        "profile",
         "request",
     ]
     counts = {

@@ -56,10 +56,15 @@ SOUND: dict[str, dict[str, Any]] = {
     "decision": {"model": 1, "epoch": 1, "decision": "stop", "policy": "p"},
     "heartbeat": {"rows_done": 1, "rows_total": 1},
     "request": {"action": "stop"},
+    "profile": {
+        "engine": "jax", "shapes": "x", "batch_size": 1, "parallel": "hopping", "threads": 1, "trainers": 1,
+        "machine": "m", "visits": 1, "train_row": 1.0, "evaluate_row": 1.0, "build": 1.0, "hop": 1.0, "state_bytes": 8,
+        "memory_mb": 1, "fused": 2, "fused_share": 0.5,
+    },
 }  # fmt: skip
 # What another row of the same run differs in, where the primary key asks for it.
 NUMBERED = {"attempt": "hop", "hop": "hop", "evaluation": "epoch", "objective": "epoch"}
-REPEATABLE = {"event", "decision", "heartbeat", "request", *NUMBERED}
+REPEATABLE = {"event", "profile", "decision", "heartbeat", "request", *NUMBERED}
 
 WHOLE = {"smallint": 2**15 - 1, "integer": 2**31 - 1, "bigint": 2**63 - 1}
 LONG = [10_000, 300_000, 20_000_000]

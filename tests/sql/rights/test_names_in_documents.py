@@ -434,7 +434,7 @@ MORE_OF_CLIENT: dict[str, Any] = {
 SAME_IN_SQL = {
     "add_configuration", "append", "calibrate", "cancel", "class_metrics", "clone_model", "confusion_matrix",
     "drift", "drop_architecture", "drop_model", "dry_run", "evaluate", "explain", "extend", "fit", "forget", "go_on",
-    "importance", "materialize", "mistakes", "pack", "precision_recall", "predict", "predict_into", "register",
+    "importance", "materialize", "mistakes", "pack", "plan", "precision_recall", "predict", "predict_into", "register",
     "related_rows", "residuals", "resume", "retrain", "roc_curve", "roll_back", "search", "set_alias", "set_budget",
     "share", "stop_model", "train", "unregister", "unshare",
 }  # fmt: skip

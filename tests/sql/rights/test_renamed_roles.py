@@ -12,7 +12,7 @@ from tests.sql.users import Town
 from tests.thorough import landing
 
 TABLES = (
-    "request", "heartbeat", "decision", "attempt", "evaluation", "hop", "event", "model", "configuration",
+    "request", "profile", "heartbeat", "decision", "attempt", "evaluation", "hop", "event", "model", "configuration",
     "architecture", "run",
 )  # fmt: skip
 

@@ -160,6 +160,7 @@ CALLS: dict[str, list[Call]] = {
     "cerebro.forget": [Call("SELECT cerebro.forget({run}, '{own}')")],
     "cerebro.cancel": [Call("SELECT cerebro.cancel({run}, '{own}')")],
     "cerebro.wait": [Call("SELECT cerebro.wait({run}, 0.1)")],
+    "cerebro.plan": [Call("SELECT * FROM cerebro.plan({run})")],
     "cerebro.stop_model": [Call("SELECT cerebro.stop_model({run}, 1, owner => '{own}')")],
     "cerebro.go_on": [Call("SELECT cerebro.go_on({run}, 1, owner => '{own}')")],
     "cerebro.clone_model": [Call("SELECT cerebro.clone_model({run}, 1, owner => '{own}')")],

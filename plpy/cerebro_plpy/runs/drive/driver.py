@@ -30,7 +30,7 @@ from cerebro_db.core.records import dataclass
 from cerebro_db.core.scheduling import remaining
 from cerebro_db.core.scheduling.orchestrator import Outcome
 from cerebro_db.core.scheduling.plan import TrainJointly, segments_of
-from cerebro_db.core.scheduling.remaining import BegunUnit, RunPace
+from cerebro_db.core.scheduling.remaining import BegunUnit
 from cerebro_db.core.scheduling.schedule import MOST_TRIES, Evaluate, ModelPlan, Schedule, Status, Train, Unit
 from cerebro_db.core.search.budget import Budget, MachineSpeed, Used
 from cerebro_db.core.search.policy import Decision, Policy
@@ -52,6 +52,7 @@ from ..record import state_tables
 from ..record.log import RunLog
 from ..record.log.events import built_of
 from ..record.run import MOST_FUSED, Run
+from ..record.speeds import RunSpeeds
 from ..units import evaluation, joint, visit
 from ..units.unit import Result, Units
 from .amounts import Estimate, RowsInAll
@@ -95,6 +96,7 @@ class Driver:
         policy: Policy,
         budget: Callable[[], Budget],
         sharing: Sharing,
+        speeds: RunSpeeds,
     ) -> None:
         self.db = db
         self.run = run
@@ -113,7 +115,7 @@ class Driver:
         self._rows_in_all = RowsInAll(run, schedule)
         self._left = Estimate()
         self.joint_visits: list[JointTask] = []
-        self.pace, self.begins = RunPace(), policy.begins
+        self.pace, self.begins = speeds.expected_pace(), policy.begins
         self.first_unit: float | None = None  # when the first unit of this session began
         self.beat_at = 0.0
         self.told_tenth = -1

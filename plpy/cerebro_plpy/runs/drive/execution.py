@@ -23,6 +23,7 @@ from ..preflight import engine_choice, fusion, preflight
 from ..record import state_tables
 from ..record.log import RunLog
 from ..record.run import Run
+from ..record.speeds import RunSpeeds
 from . import lost_rows
 from .incoming_requests import IncomingRequests, cancelled
 from .searching import Search
@@ -52,6 +53,8 @@ def carry_out(
                 if retry_failed:
                     log.events.revive_failed()
                 run = log.plan.load()
+                speeds = RunSpeeds(run, log)
+                run.expected = speeds.visit_seconds
                 log.plan.require_own_rows(run)
                 attention = IncomingRequests(recorder.listen, recorder, log)
                 search = call.enter_context(contextlib.closing(Search(db, run, recorder, attention)))
@@ -59,7 +62,7 @@ def carry_out(
                 sharing = search.sharing
                 sharing.wait_for_turn(attention)
                 attention.beat = sharing.beat
-                options = engine_choice.team_options(run, engine_choice.choose(run, log))
+                options = engine_choice.team_options(run, engine_choice.choose(run, log, speeds))
                 warm_up.ahead(db, options.engine(0))
                 team = call.enter_context(
                     kept_teams.team_for(
@@ -69,20 +72,23 @@ def carry_out(
         except BaseException as error:
             record_end(recorder, log, error)
             raise
-        drive(db, run, team, recorder, log, search)
+        drive(db, run, team, recorder, search, speeds)
     return run
 
 
-def drive(db: Database, run: Run, team: Team, recorder: Session, log: RunLog, search: Search) -> None:
+def drive(db: Database, run: Run, team: Team, recorder: Session, search: Search, speeds: RunSpeeds) -> None:
     """Take a claimed run to its end; whatever stops it is on record before it is raised."""
+    log = speeds.log
     try:
         with listening.resumed():
-            planned = preflight.build_models(db, run, team, recorder, log, may_all_fail=search.policy.searches)
-            fusion.settle(db, run, team, log)
-            spent, schedule, features = search.drive(team)
+            planned = preflight.build_models(db, run, team, recorder, log, speeds, may_all_fail=search.policy.searches)
+            fusion.settle(db, run, team, log, speeds)
+            spent, schedule, features = search.drive(team, speeds)
             free_old_states(recorder, run, log)
             require_success(run, schedule)
             lost_rows.require_none(db, recorder, schedule, search)
+            with contextlib.suppress(psycopg2.Error):  # without it, a later run measures again
+                speeds.store()
         detail: dict[str, Any] = {"reason": SPENT} if spent else {}
         if features.any:
             detail["features"] = features.to_json(planned)

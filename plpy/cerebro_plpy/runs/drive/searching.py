@@ -18,6 +18,7 @@ from ...sessions.session import Session
 from ...sessions.team import Team
 from ..record.log import RunLog, as_written
 from ..record.run import Run
+from ..record.speeds import RunSpeeds
 from . import policies, rules
 from .decisions import Decisions
 from .driver import Driver
@@ -51,14 +52,14 @@ class Search:
         decisions, policy, history = self.decisions, self.policy, self.history()
         Deciding(schedule, decisions, policy, history, self.budget(schedule), repeats=self.replays is not None).attend()
 
-    def drive(self, team: Team) -> tuple[bool, Schedule, FeatureUse]:
+    def drive(self, team: Team, speeds: RunSpeeds) -> tuple[bool, Schedule, FeatureUse]:
         """Take the run to its end. Returns whether its budget has ended it, the schedule, and what features did."""
         self.decisions.built = True
         schedule = self.schedule()
         self.decisions.attention.beat = None  # from now on the driver does that
         driver = Driver(
             self.db, self.run, schedule, team, self.recorder, self.decisions,
-            policy=self.policy, budget=lambda: self.budget(schedule), sharing=self.sharing,
+            policy=self.policy, budget=lambda: self.budget(schedule), sharing=self.sharing, speeds=speeds,
         )  # fmt: skip
         history, budget = self.history(), self.budget(schedule)
         spent = orchestrator.run(

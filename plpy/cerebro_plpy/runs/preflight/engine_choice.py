@@ -26,9 +26,10 @@ from cerebro_db.core.events import Initial
 from ...sessions.team_options import TeamOptions
 from ..record.log import RunLog
 from ..record.run import EarlierTrial, Figures, Model, Run
+from ..record.speeds import RunSpeeds
 
 
-def choose(run: Run, log: RunLog) -> Sequence[str]:
+def choose(run: Run, log: RunLog, speeds: RunSpeeds) -> Sequence[str]:
     """Before any trainer is started: the engine of each model for which no trial is needed now.
 
     Returns the engines that trainers start with, that of most models first.
@@ -44,6 +45,7 @@ def choose(run: Run, log: RunLog) -> Sequence[str]:
             model.build.engine, _ = earlier.get(model.number, ("", None))
     elif fresh:
         recall(run, log, fresh)
+        recall_alike(run, speeds, [model for model in fresh if not model.build.engine])
         settle_convolutions(run, [model for model in fresh if not model.build.engine])
     first = first_tried(run)
     # A search may have no models yet.
@@ -124,6 +126,18 @@ def recall(run: Run, log: RunLog, fresh: Sequence[Model]) -> None:
                     model.build.trial.update({"refused": refusals} if refusals else {})
                 elif figures:
                     model.build.earlier = EarlierTrial(run_id, figures, program)
+
+
+def recall_alike(run: Run, speeds: RunSpeeds, undecided: Sequence[Model]) -> None:
+    """Choose by what was measured of models of the same shapes, where that is known of all engines."""
+    for alike in by_form(run, undecided).values():
+        found = speeds.engine_figures(alike[0])
+        if found is None:
+            continue
+        figures, run_id = found
+        trial = weighed(run, alike, figures)
+        for model in alike:
+            model.build.engine, model.build.trial = next(iter(trial)), {"trial": trial, "of_run": run_id}
 
 
 def by_form(run: Run, models: Sequence[Model]) -> dict[str, list[Model]]:

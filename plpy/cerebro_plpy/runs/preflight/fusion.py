@@ -15,12 +15,13 @@ from ...sessions.failures import Refused, failure_of, session_was_lost
 from ...sessions.team import Team, Worker
 from ..record.log import RunLog
 from ..record.run import MOST_FUSED, Model, Run
+from ..record.speeds import RunSpeeds
 
 WORTH = 0.7  # of the cost of one model alone: below it fusion pays for the segments that it keeps waiting
 SMALL_STATE = 64 << 20  # bytes; several larger states at once could need more memory than one was found to need
 
 
-def settle(db: Database, run: Run, team: Team, log: RunLog) -> None:
+def settle(db: Database, run: Run, team: Team, log: RunLog, speeds: RunSpeeds) -> None:
     """Settle which fusion groups train fused: those for which a rehearsal says that it pays.
 
     ``Model.group`` holds the fusion key of models that were built just now; here it becomes the group, or None.  Only
@@ -46,7 +47,12 @@ def settle(db: Database, run: Run, team: Team, log: RunLog) -> None:
     elif run.options.fuse:
         found = {key: {"fused": 0.0, "alone": 1.0, "asked": True} for key in rehearsing}
     else:
-        found = rehearsed(team, run, rehearsing)
+        found = recalled(speeds, rehearsing)
+        fresh = rehearsed(team, run, {key: members for key, members in rehearsing.items() if key not in found})
+        for key, told in fresh.items():
+            members = rehearsing[key]
+            speeds.rehearsals[members[0].number] = len(members), told["alone"], told["fused"]
+        found.update(fresh)
     for key, seconds in found.items():
         pays = seconds["fused"] < WORTH * seconds["alone"]
         for model in groups[key]:
@@ -55,6 +61,17 @@ def settle(db: Database, run: Run, team: Team, log: RunLog) -> None:
         log.events.note_each(Event.FUSED if pays else Event.NOT_FUSED, {model.number: detail for model in groups[key]})
         if pays:
             db.detail(f"{len(groups[key])} configurations train up to {len(rehearsing[key])} at a time in one pass")
+
+
+def recalled(speeds: RunSpeeds, groups: dict[str, list[Model]]) -> dict[str, dict[str, Any]]:
+    """What earlier runs have rehearsed with as many models of the same shapes."""
+    found = {}
+    for key, members in groups.items():
+        earlier = speeds.profile.rehearsed(speeds.key(members[0], members[0].build.engine), len(members))
+        if earlier is not None:
+            share, run_id = earlier
+            found[key] = {"alone": 1.0, "fused": share, "of_run": run_id}
+    return found
 
 
 def rehearsed(team: Team, run: Run, groups: dict[str, list[Model]]) -> dict[str, dict[str, float]]:

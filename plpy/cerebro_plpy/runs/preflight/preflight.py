@@ -36,6 +36,7 @@ from ...sessions.team import Team, Worker
 from ..record import state_tables
 from ..record.log import RunLog
 from ..record.run import Model, Run
+from ..record.speeds import RunSpeeds
 from . import cutting, engine_choice, engine_trials
 
 MOST_TRIES = 3
@@ -74,7 +75,14 @@ class Built:
 
 
 def build_models(
-    db: Database, run: Run, team: Team, recorder: Session, log: RunLog, *, may_all_fail: bool = False
+    db: Database,
+    run: Run,
+    team: Team,
+    recorder: Session,
+    log: RunLog,
+    speeds: RunSpeeds,
+    *,
+    may_all_fail: bool = False,
 ) -> FeaturePlan | None:
     """Have the trainers build every model that was never built, before any model trains.
 
@@ -112,6 +120,8 @@ def build_models(
                 group = None if alone else found.fusion_key
                 model.build.group = _fusion_group(model, group)  # fusion.settle decides whether it is used
                 built[number] = found
+                if "tried" in found.why:
+                    speeds.trials[number] = found.why["tried"]
         if built:
             settle_positions(run, log, built)
             log.events.note_each(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, Callable
 
 from cerebro_db.core.architecture import trees
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject
@@ -215,6 +215,8 @@ class Run:
     frozen_stored: set[str] = field(default_factory=set)  # checksums of frozen parts that are committed for sure
     trainer_mb: int | None = None  # memory that each trainer may use; None: no limit is known
     segments_lost: bool = False  # Greenplum lost a segment meanwhile, so the caller's own session is of no more use
+    # What earlier runs say that a visit of a model takes, in seconds; 0: they say nothing.
+    expected: Callable[[Model], float] = field(default=lambda model: 0.0)
     # Configuration and group -> the number of their first model.
     _of_group: dict[tuple[int, int | None], int] = field(default_factory=dict)
     _looked_at: int = 0  # how many models it was made from
@@ -367,6 +369,7 @@ class Run:
                 starts_from=None if model.asked.start is None else model.asked.start.model,
                 parts=None if model.asked.group_number is None else self._parts(model),
                 most_chained=self._most_chained(model, evaluations) if short and alike else 0,
+                expected=self.expected(model),
             )
 
     def _judged(self, model: Model) -> str | None:

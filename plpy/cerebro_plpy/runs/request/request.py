@@ -42,7 +42,7 @@ from ...platform import machine
 from ...sessions import limits
 from ..record.log import RunLog
 from ..record.run import require_countable
-from . import cross_validation, output
+from . import cross_validation, output, shape
 from .options import choose_options
 
 # Options that a replay takes over, and what another one would change.
@@ -150,7 +150,12 @@ def request_of(db: Database, asked: AskedRun, plan: Callable[[RunOptions], Plann
     tables = asked.source, asked.validation
     planned = plan(choose_options(db, asked.options, keys, bool(asked.use_gpus), tables))
     require_room(db, asked, planned.options)
-    chosen = replace(planned.options, named=asked.named, related=asked.related, replace=asked.replace)
+    found = planned.configurations
+    chosen = shape.with_plan(
+        db, asked.source, asked.validation, [found.definition(one) for one in found.listed], asked.options,
+        replace(planned.options, named=asked.named, related=asked.related, replace=asked.replace),
+        epochs=asked.epochs, evaluate_every=planned.evaluate_every,
+    )  # fmt: skip
     return RunRequest(asked, planned.configurations, chosen, planned.evaluate_every)
 
 

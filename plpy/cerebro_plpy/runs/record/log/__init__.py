@@ -21,6 +21,7 @@ from .events import Events
 from .known import Known
 from .past import earlier_configurations, earlier_runs
 from .plan import PlanLog
+from .profiles import Profiles, read_profile
 from .states import EarlierModel, StateOnRecord, States
 from .tables import ARCHITECTURE, CHANGED, EVALUATED, GROUP_INFO, MODEL_INFO, SELECTION_ROWS
 from .units import UnitLog
@@ -37,8 +38,10 @@ __all__ = [
     "RunLog",
     "StateOnRecord",
     "as_written",
+    "asking",
     "earlier_configurations",
     "earlier_runs",
+    "read_profile",
 ]
 
 
@@ -53,6 +56,7 @@ class RunLog:
         self.states = States(ask, run)
         self.drivers = Drivers(ask, run)
         self.known = Known(ask, run)
+        self.profiles = Profiles(ask, run)
 
     @classmethod
     def of(cls, recorder: Session, run: int) -> RunLog:
