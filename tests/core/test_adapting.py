@@ -11,7 +11,7 @@ from test_building import KIND, NUMBERS, layout
 from test_freezing import frozen_in, layer, sequential
 
 from cerebro_db.core.architecture import keras_json, sources
-from cerebro_db.core.architecture.adapters.document import KEY, PARTS
+from cerebro_db.core.architecture.adapters.document import KEY, PARTS, ends
 from cerebro_db.core.architecture.ensembles import ensemble
 from cerebro_db.core.architecture.sources import Kind
 from cerebro_db.core.errors import InvalidArgument, Unsupported
@@ -72,6 +72,15 @@ def test_all_but_the_last_layer_is_frozen_and_has_the_adapters() -> None:
     assert found[KEY] == [{"layer": one, "lora": 4, "alpha": 8, "dropout": 0.1} for one in matrices]
     assert keras_json.architecture(json.dumps(found)) == found  # a model table's architecture can be added
     assert {key: value for key, value in found.items() if key != KEY} == made(NETWORK, frozen=-1)
+
+
+@pytest.mark.parametrize(
+    ("equation", "found"),
+    [("abc,cde->abde", ("c", "de")), ("abcd,cde->abe", ("cd", "e")), ("bf,fe->bfe", None), ("bf,f->bf", None),
+     ("...x,xy->...y", None), ("ab,cd->abcd", None)],
+)  # fmt: skip
+def test_a_matrix_leads_from_an_input_to_an_output(equation: str, found: Any) -> None:
+    assert ends(equation) == found
 
 
 def test_what_is_frozen_already_stays_so_and_frozen_says_otherwise() -> None:

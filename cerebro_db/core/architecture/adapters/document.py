@@ -119,7 +119,23 @@ def _places(path: str, layer: Json, sort: str) -> list[str]:
         return [f"{path}/{part}" for part in PARTS] if biased else []
     if layer["class_name"] not in CLASSES[sort] or (sort == BIAS and not _has_biases(layer["config"])):
         return []
+    if sort == LORA and layer["class_name"] == "EinsumDense" and ends(str(layer["config"].get("equation"))) is None:
+        return []
     return [path]
+
+
+def ends(equation: str) -> tuple[str, str] | None:
+    """The dimensions of an EinsumDense's matrix that its input has, and those that its output has.
+
+    None: it has others, or none at an end, so it is no matrix from an input to an output.
+    """
+    given, _, rest = equation.partition(",")
+    matrix, _, output = rest.partition("->")
+    left = "".join(one for one in matrix if one in given and one not in output)
+    right = "".join(one for one in matrix if one in output and one not in given)
+    if not left or not right or len(left) + len(right) != len(matrix) or "." in equation:
+        return None
+    return left, right
 
 
 def _has_biases(config: Json) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import ConfigurationFailed
-from .document import ALPHA, BIAS, BOTTLENECK, KEY, LAYER, LORA, PARTS, RATE
+from .document import ALPHA, BIAS, BOTTLENECK, KEY, LAYER, LORA, PARTS, RATE, ends
 
 Json = dict[str, Any]
 
@@ -115,7 +115,7 @@ def _add_low_rank(keras: Any, layer: Any, rank: int, scale: float, rate: float) 
         layer._tracker.lock()
     activation = layer.activation
 
-    def ends(dtype: Any) -> tuple[Any, Any]:
+    def narrow(dtype: Any) -> tuple[Any, Any]:
         return (
             ops.cast(ops.reshape(a, (*sizes[0], rank)), dtype),
             ops.cast(ops.reshape(b, (rank, *sizes[1])), dtype),
@@ -129,7 +129,7 @@ def _add_low_rank(keras: Any, layer: Any, rank: int, scale: float, rate: float) 
             layer.__dict__["activation"] = activation
         if seeds is not None and training:
             inputs = keras.random.dropout(inputs, rate, seed=seeds)
-        into, out = ends(inputs.dtype)
+        into, out = narrow(inputs.dtype)
         if before is None:
             product = ops.matmul(ops.matmul(inputs, into), out)
         else:
@@ -138,7 +138,7 @@ def _add_low_rank(keras: Any, layer: Any, rank: int, scale: float, rate: float) 
         return found if activation is None else activation(found)
 
     def merge() -> None:
-        layer._kernel.assign_add(scale * ops.einsum(whole, *ends("float32")))
+        layer._kernel.assign_add(scale * ops.einsum(whole, *narrow("float32")))
 
     _calls(layer, call)
     return merge
@@ -166,16 +166,15 @@ def _equations(keras: Any, layer: Any) -> tuple[str | None, str, str, tuple[list
     """
     if isinstance(layer, keras.layers.Dense):
         return None, "", "az,zb->ab", ([layer._kernel.shape[0]], [layer._kernel.shape[1]])
-    ends, _, output = layer.equation.partition("->")
-    given, _, kernel = ends.partition(",")
-    size = dict(zip(kernel, layer._kernel.shape))
-    left = "".join(one for one in kernel if one in given and one not in output)
-    right = "".join(one for one in kernel if one in output and one not in given)
-    if len(left) + len(right) != len(kernel) or not left or not right or "." in layer.equation:
+    given, _, rest = layer.equation.partition(",")
+    kernel, _, output = rest.partition("->")
+    found = ends(layer.equation)
+    if found is None:
         raise ConfigurationFailed(
             f"the layer {layer.name} cannot have a low-rank product: in its equation {layer.equation} the matrix is not"
             " one from an input to an output"
         )
+    (left, right), size = found, dict(zip(kernel, layer._kernel.shape))
     rank = next(one for one in "zyxwvutsrqponm" if one not in layer.equation)
     narrow = "".join(one for one in given if one not in left) + rank
     return (
