@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from cerebro_db.core.errors import CorruptState
@@ -43,6 +43,35 @@ def _batches(db: Database, query: Sql, types: tuple[str, ...], *values: Any) -> 
     while batch := cursor.fetch(16):
         yield batch
     cursor.close()
+
+
+@dataclass(frozen=True)
+class Body:
+    """A frozen body that a model table has once, and to which a model refers."""
+
+    start: int  # within the model's weights
+    sha256: str
+    pieces: Callable[[], Iterator[bytes]]
+
+
+def referred(db: Database, chunks: Sql, key: int, named: ModelColumns) -> Body | None:
+    """The body that a model refers to; None: the table has all of its weights for itself."""
+    found = body_of(db, chunks, key, named)
+    if found is None:
+        return None
+    start, sha256 = found
+    return Body(start, sha256, lambda: _body_pieces(db, chunks, identifier(named.configuration), key, start))
+
+
+def own_rows(db: Database, chunks: Sql, key: int, named: ModelColumns) -> Iterator[tuple[int, bytes]]:
+    """What a model has beside the body that it refers to: starts and bytes."""
+    query = sql(
+        "SELECT start, payload FROM {chunks} WHERE {number} = $1 AND payload IS NOT NULL ORDER BY start",
+        chunks=chunks,
+        number=identifier(named.configuration),
+    )
+    for batch in _batches(db, query, ("integer",), key):
+        yield from ((row["start"], row["payload"]) for row in batch)
 
 
 def body_of(db: Database, chunks: Sql, key: int, named: ModelColumns) -> tuple[int, str] | None:

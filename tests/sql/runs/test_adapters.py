@@ -131,6 +131,62 @@ def test_a_body_that_is_gone_is_told(place: Lab, trained: int) -> None:
         place("SELECT * FROM evaluate('adapted_gone', 'garden', configuration => 1)")
 
 
+def test_versions_of_a_registered_model_have_the_body_once(place: Lab, trained: int) -> None:
+    """Who may use the model predicts with it, and reads neither the adapters nor the body."""
+    for version in (1, 2):
+        place("SELECT register('adapted_shared', 'adapted', configuration => %s)", version)
+    body = place.value(
+        "SELECT string_agg(tablename, ',') FROM pg_tables WHERE schemaname = 'cerebro_registry'"
+        " AND starts_with(tablename, 'adapted_shared@body_')"
+    )
+    table = f'cerebro_registry."{body}"'
+    assert place.value(f"SELECT sum(octet_length(payload)) FROM {table}") == BODY
+    for version in (1, 2):
+        told = place("SELECT * FROM evaluate('adapted', 'garden', configuration => %s)", version)
+        assert place("SELECT * FROM evaluate(%s, 'garden')", f"adapted_shared@{version}") == told
+        own = f'cerebro_registry."adapted_shared@{version}_weights"'
+        assert place.value(f"SELECT sum(octet_length(payload)) FROM {own}") < 300_000
+    place("CREATE ROLE adapters_reader")
+    try:
+        for right in ("use", "read"):
+            place("SELECT share('adapted_shared', 'adapters_reader', %s)", right)
+            may = place.value("SELECT has_table_privilege('adapters_reader', %s, 'SELECT')", table)
+            assert may is (right == "read")
+        place("SELECT unshare('adapted_shared', 'adapters_reader', 'read')")
+        assert not place.value("SELECT has_table_privilege('adapters_reader', %s, 'SELECT')", table)
+        place("SELECT unshare('adapted_shared', 'adapters_reader', 'use')")
+    finally:
+        place("DROP OWNED BY adapters_reader; DROP ROLE adapters_reader")
+    place("SELECT unregister('adapted_shared', 1)")
+    assert place.value("SELECT to_regclass(%s) IS NOT NULL", table), "the other version needs it"
+    place("SELECT unregister('adapted_shared', 2)")
+    assert place.value("SELECT to_regclass(%s) IS NULL", table)
+
+
+def test_a_body_that_was_changed_is_not_registered(place: Lab, trained: int) -> None:
+    fit(place, "adapted_changed", epochs=1)
+    place(
+        "UPDATE adapted_changed_weights SET payload = overlay(payload placing 'x' from 9) WHERE configuration IS NULL"
+    )
+    with pytest.raises(Exception, match="the frozen body of configuration 1 is not the one"):
+        place("SELECT register('adapted_wrong', 'adapted_changed', configuration => 1)")
+
+
+def test_python_has_a_plain_model_of_keras(place: Lab, trained: int) -> None:
+    """Its layers have the adapters in their weights."""
+    from cerebro_db.client.cerebro import Cerebro
+
+    rows = np.array(place("SELECT sl, sw, pl, pw FROM garden ORDER BY id"), "f4")
+    with Cerebro(place.dsn) as cerebro:
+        for configuration in range(1, len(CONFIGURATIONS) + 1):
+            model = cerebro.model(f"{place.schema}.adapted", configuration)
+            assert [type(one).__name__ for one in model.layers] == ["Dense"] * 3
+            assert bool([one for one in model.weights if "/down" in one.path]) is (configuration == ADAPTED)
+            query = "SELECT key_value::int, probability FROM predict('adapted', 'SELECT * FROM garden', 'id', %s)"
+            told = [value for _, value in sorted(place(query, configuration))]
+            np.testing.assert_allclose(model.predict(rows, verbose=0).max(axis=1), told, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [({"lora_rank": -1}, "lora_rank cannot be -1"), ({"lora_rank": 2, "adapter_layers": "none"}, "no frozen layer"),
