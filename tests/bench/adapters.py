@@ -36,7 +36,14 @@ LAST, LAST_TWO = "encoder_layer_5_*", "encoder_layer_4_*, encoder_layer_5_*"
 BLOCKS = {"the last block": f"{LAST}/query, {LAST}/value", "the last two blocks": ", ".join(
     f"encoder_layer_{number}_*/{part}" for number in (4, 5) for part in ("query", "value"))}  # fmt: skip
 CONFIGURATIONS = [
-    {"lora_rank": rank, "lora_alpha": 2 * rank, "adapter_layers": layers, "learning_rate": rate, "batch_size": BATCH}
+    {
+        "lora_rank": rank,
+        "lora_alpha": 2 * rank,
+        "adapter_layers": layers,
+        "learning_rate": rate,
+        "batch_size": BATCH,
+        "passes": 1,
+    }
     for layers, rank, rate in itertools.product(BLOCKS.values(), (2, 4, 8, 16), (1e-3, 3e-3))
 ]
 OURS: dict[str, Json] = {
