@@ -91,8 +91,9 @@ class _Encoder:
         places = self.tensors["embeddings.position_embeddings.weight"][:length]
         tokens = keras.Input((length,), name="tokens")
         # The token 0 fills up. As numbers and not as Keras' masks, because features are kept of models without masks.
-        real = layers.Embedding(len(words), 1, name="real")(tokens)
-        self.given["real"] = [np.arange(len(words), dtype="float32")[:, None].clip(0, 1)]
+        rows = -(-len(words) // 16) * 16  # of 4 bytes: then the weights behind begin where they can be mapped
+        real = layers.Embedding(rows, 1, name="real")(tokens)
+        self.given["real"] = [np.arange(rows, dtype="float32")[:, None].clip(0, 1)]
         attended = layers.Reshape((1, length), name="attended")(real)
         x = layers.Embedding(len(words), size, name="words")(tokens)
         self.given["words"] = [words]

@@ -318,7 +318,9 @@ class Programs:
             else:
                 ready.sha256 = state.sha256
             return
-        weights = state_file.read_weights(ready.program, _path(state)) if state.origin is Origin.WEIGHTS else None
+        weights = None
+        if state.origin is Origin.WEIGHTS:
+            weights = state_file.read_weights(ready.program, _path(state), to_start=True)
         with self.configuration_errors():
             ready.program.initialise(configuration, seed, weights)
         if state.origin is Origin.WEIGHTS:

@@ -1,7 +1,8 @@
 """A program's state to a file and back, one tensor at a time, so that memory holds one tensor beside the variables.
 
 Training never changes the weights of frozen layers.  The largest stretch of them lies in a file of its own, named after
-its checksum, and the state's file has a hole there.  The checksum of the state covers both.
+its checksum, and the state's file has a hole there.  The checksum of the state covers both.  The variables of all
+programs, and of all trainers of a host, have the file's memory in common: they are mapped to it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
@@ -33,6 +34,7 @@ SMALL = 16 << 20  # bytes of a state
 LEAST_FROZEN = 1 << 20  # bytes that get a file of their own
 _layouts: WeakKeyDictionary[Program, StateLayout] = WeakKeyDictionary()
 ALIGNMENT = 64  # bytes; TensorFlow takes over an array's memory only if the memory is aligned like this
+_mapped_files: WeakValueDictionary[tuple[int, int], np.ndarray] = WeakValueDictionary()  # by device and inode
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class KnownFrozen(NamedTuple):
     places: range  # of the weights
     sha256: str
     digest: Any  # of the file up to their end, if nothing but the header is before them; None: not known
+    file: tuple[int, int] | None = None  # whose memory the variables have: its device and inode
 
 
 def layout(program: Program) -> StateLayout:
@@ -140,20 +143,69 @@ def _frozen_written(program: Program, path: str) -> FrozenFile | None:
         return None
     known = program.known_frozen
     if known is None or not _has_size(frozen_path(path, known.sha256), size):
-        digest, new = hashlib.sha256(), f"{path}.frozen"
-        try:
-            with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb", buffering=0) as file:
-                for part in (part for place in places for part in _parts(_bytes(program.get(place)))):
-                    _write_all(file, part)
-                    digest.update(part)
-            os.rename(new, frozen_path(path, digest.hexdigest()))
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(new)
-            raise
+        digest = hashlib.sha256()
+        for part in _frozen_bytes(program):
+            digest.update(part)
+        if not _has_size(frozen_path(path, digest.hexdigest()), size):  # another program may have written it
+            new = f"{path}.frozen"
+            try:
+                with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb", buffering=0) as file:
+                    for part in _frozen_bytes(program):
+                        _write_all(file, part)
+                os.rename(new, frozen_path(path, digest.hexdigest()))
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(new)
+                raise
         if known is None or known.sha256 != digest.hexdigest():
             known = program.known_frozen = KnownFrozen(places, digest.hexdigest(), None)
-    return FrozenFile(FrozenPart(start, size, known.sha256), frozen_path(path, known.sha256))
+    found = FrozenFile(FrozenPart(start, size, known.sha256), frozen_path(path, known.sha256))
+    _share(program, found)
+    return found
+
+
+def _frozen_bytes(program: Program) -> Iterator[memoryview]:
+    return (part for place in layout(program).frozen for part in _parts(_bytes(program.get(place))))
+
+
+def _share(program: Program, frozen: FrozenFile) -> None:
+    """Have the frozen weights of a program, which are known to be those of a file, in the memory of the file."""
+    known = program.known_frozen
+    if known is None or small(program) or known.sha256 != frozen.part.sha256 or known.file == _identity(frozen.path):
+        return
+    mapped, tensors = (
+        _mapped(frozen.path, frozen.part),
+        state.read_header(layout(program).header, layout(program).size).tensors,
+    )
+    for place in known.places:
+        view = _view(mapped, frozen.part, tensors[place])
+        if view is not None:
+            program.set(place, view, stays=True)
+    program.known_frozen = known._replace(file=_identity(frozen.path))
+
+
+def _mapped(path: str, part: FrozenPart) -> np.ndarray:
+    """The bytes of a file with a frozen part.  Nobody writes them."""
+    if not _has_size(path, part.bytes):
+        raise CorruptState("the file with the frozen part of the model's state has not the size that it should have")
+    identity = _identity(path)
+    found = _mapped_files.get(identity)
+    if found is None:
+        found = _mapped_files[identity] = np.memmap(path, np.uint8, mode="c")
+    return found
+
+
+def _identity(path: str) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_dev, found.st_ino
+
+
+def _view(mapped: np.ndarray, part: FrozenPart, tensor: state.Tensor) -> np.ndarray | None:
+    """A tensor within the memory of a frozen part; None if it does not begin where an engine can use it."""
+    start = tensor.start - part.start
+    if start % ALIGNMENT or tensor.dtype != "F32":
+        return None
+    return mapped[start : tensor.end - part.start].view(np.ndarray).view("<f4").reshape(tensor.shape)
 
 
 def frozen_path(path: str, sha256: str) -> str:
@@ -186,8 +238,8 @@ def read(program: Program, path: str, sha256: str, *, adopted: bool = False, fro
 
     ``adopted``: all but the learning rate, which the state of another configuration may have or not have.
     ``frozen``: the file for the hole in this one.  It is not read if the variables have these frozen weights already.
-    The file is read and not mapped: mapped memory would count as memory of this process.  If this raises an error, the
-    variables of a large program have undefined values.
+    The file itself is read and not mapped: mapped memory would count as memory of this process.  If this raises an
+    error, the variables of a large program have undefined values.
     """
     known, part, mine = program.known_frozen, frozen and frozen.part, layout(program)
     is_ours = part is not None and (part.start, part.bytes) == (mine.frozen_start, mine.frozen_bytes)
@@ -195,7 +247,12 @@ def read(program: Program, path: str, sha256: str, *, adopted: bool = False, fro
     if known is None or not begins_alike or part is None or part.sha256 != known.sha256:
         known = program.known_frozen = None
     with _opened(path, frozen) as file:
-        hashed = _Hashed(file, part, known and known.digest)
+        mapped = (
+            _mapped(frozen.path, part)
+            if part is not None and frozen is not None and is_ours and not small(program)
+            else None
+        )
+        hashed = _Hashed(file, part, known and known.digest, mapped)
         try:
             values = _set_or_kept(program, _arrays(program, hashed, adopted))
         except CorruptState:
@@ -204,7 +261,10 @@ def read(program: Program, path: str, sha256: str, *, adopted: bool = False, fro
         hashed.require(sha256)
     _set_kept(program, values)
     if is_ours and part is not None:
-        program.known_frozen = KnownFrozen(mine.frozen, part.sha256, hashed.behind if begins_alike else None)
+        new = KnownFrozen(mine.frozen, part.sha256, hashed.behind if begins_alike else None)
+        program.known_frozen = new if known is None else new._replace(file=known.file)
+        if frozen is not None:
+            _share(program, frozen)
 
 
 def _begins_with(path: str, header: bytes) -> bool:
@@ -329,20 +389,37 @@ class _Hashed:
     """A file that is read from its beginning to its end, and hashed meanwhile: each part while the caches have it.
 
     ``frozen``: its frozen part.  ``known``: the checksum up to its end; then these bytes are passed over.
+    ``mapped``: the bytes of the frozen part, if variables can have them as they are.
     """
 
-    def __init__(self, file: Any, frozen: FrozenPart | None = None, known: Any = None) -> None:
+    def __init__(
+        self, file: Any, frozen: FrozenPart | None = None, known: Any = None, mapped: np.ndarray | None = None
+    ) -> None:
         self._file, self.size = file, os.fstat(file.fileno()).st_size
         if not self.size:
             raise CorruptState("the model state is empty")
         self._digest = hashlib.sha256()
-        self._frozen, self._known = frozen, known
+        self._frozen, self._known, self._mapped = frozen, known, mapped
         self.behind = known  # the checksum up to the end of the frozen part
 
     def knows(self, tensor: state.Tensor) -> bool:
         """Whether the values of a tensor need not be read."""
         part = self._frozen
         return self._known is not None and part is not None and part.start <= tensor.start and tensor.end <= part.end
+
+    def maps(self, tensor: state.Tensor) -> bool:
+        """Whether the values of the next tensor are in mapped memory, so that they need no other.  They are hashed."""
+        part = self._frozen
+        if self._mapped is None or part is None or not part.start <= tensor.start < tensor.end <= part.end:
+            return False
+        found = _view(self._mapped, part, tensor)
+        if found is None:
+            return False
+        for piece in _parts(_bytes(found)):
+            self._digest.update(piece)
+        self._file.seek(tensor.end)
+        self._add(b"")
+        return True
 
     def _pass_over(self) -> None:
         """Go to the end of a frozen part that is known."""
@@ -417,7 +494,8 @@ def _tensors(program: Program, file: _Hashed, adopted: bool) -> Iterator[tuple[i
             continue
         file.skip_to(tensor.start)
         name, _, shape = program.variables[place]
-        yield place, tensor, _array(file, (name, dtypes.KERAS[tensor.dtype], shape))
+        if not file.maps(tensor):
+            yield place, tensor, _array(file, (name, dtypes.KERAS[tensor.dtype], shape))
 
 
 def small(program: Program) -> bool:
@@ -431,10 +509,16 @@ def _write_all(file: Any, piece: bytes | memoryview) -> None:
         left = left[file.write(left) :]
 
 
-def read_weights(program: Program, path: str) -> Iterator[np.ndarray]:
-    """Flat weights, raw float32, in the shapes and types of the program's; one at a time."""
-    wanted = [math.prod(shape) for _, _, shape in program.variables[: program.weights]]
+def read_weights(program: Program, path: str, *, to_start: bool = False) -> Iterator[np.ndarray]:
+    """Flat weights, raw float32, in the shapes and types of the program's; one at a time.
+
+    ``to_start``: they may be those of the layers alone, without the program's adapters.
+    """
+    variables = program.variables[: program.weights]
+    wanted = [math.prod(shape) for _, _, shape in variables]
     found = os.path.getsize(path)
+    if to_start and found == 4 * sum(wanted[: program.weights_of_layers]):
+        variables, wanted = variables[: program.weights_of_layers], wanted[: program.weights_of_layers]
     if found != 4 * sum(wanted):
         raise CorruptState(
             f"Number of elements in model weights({found // 4}) doesn't match model({sum(wanted)}): the weights have"
@@ -443,7 +527,7 @@ def read_weights(program: Program, path: str) -> Iterator[np.ndarray]:
 
     def arrays() -> Iterator[np.ndarray]:
         with open(path, "rb") as file:
-            for name, dtype, shape in program.variables[: program.weights]:
+            for name, dtype, shape in variables:
                 yield _array(file, (name, "float32", shape)).astype(_numpy(dtype), copy=False)
 
     return arrays()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from tests.bench import (
+    adapters,
     explaining,
     forecasts,
     gpu,
@@ -45,7 +46,7 @@ from tests.bench.stage import Contender, Skipped, Stage
 from tests.bench.works import REUSE, WORKS, FrozenWork, GroupedWork, Work
 
 REDUCING = ("rows", "configurations", "epochs", "budget", "rivals")  # the options that make works smaller
-OF_SETS = (*tabular.WORKS, "related", "posture", "forecasts")  # they have data sets in place of a work
+OF_SETS = (*tabular.WORKS, "adapters", "related", "posture", "forecasts")  # they have data sets in place of a work
 BY_NAME = {**{work.name: [work] for works in WORKS.values() for work in works}, **WORKS}
 CONTENDERS_OF = {
     "packing": other_work.PACKING,
@@ -153,6 +154,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(tabular.table(lines), flush=True)
             found["works"][name] = results.rounded({"busy": asked.busy, "scores": lines})
             results.write(found, path.with_suffix(".json"))
+        if asked.adapters:
+            print("\n## adapters: low-rank products in a sentence encoder, on made-up texts that are held out\n")
+            lines = adapters.compared(
+                served, asked.contenders, rows=asked.rows, epochs=asked.epochs, configurations=asked.configurations,
+                record=record, say=say,
+            )  # fmt: skip
+            print(adapters.table(lines), flush=True)
+            found["works"]["adapters"] = results.rounded({"measured": lines})
+            results.write(found, path.with_suffix(".json"))
         if asked.related:
             print("\n## related: tables that are related, on rows that are later\n")
             lines = related.compared(
@@ -189,7 +199,7 @@ def read(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description="docs/benchmarks.md")
     names = list(dict.fromkeys([*CONTENDERS, *(name for known in CONTENDERS_OF.values() for name in known)]))
     sets = (*tabular.WORKS.values(), related.SETS, postures.SETS, postures.NAMES, forecasts.SETS)
-    names += [name for one in sets for name in one]
+    names += [name for one in (*sets, adapters.NAMES) for name in one]
     works = [*WORKS, *OF_SETS]
     parser.add_argument("--works", type=chosen([*BY_NAME, *OF_SETS]), default=works, help=", ".join(works))
     parser.add_argument("--contenders", type=chosen(names), default=[], help=", ".join(names))
@@ -212,7 +222,7 @@ def read(arguments: Sequence[str] | None) -> argparse.Namespace:
     if asked.epochs:
         smaller.update(epochs=asked.epochs)
     asked.tables = [name for name in tabular.WORKS if name in asked.works]
-    asked.related = "related" in asked.works
+    asked.related, asked.adapters = "related" in asked.works, "adapters" in asked.works
     asked.posture, asked.forecasts = "posture" in asked.works, "forecasts" in asked.works
     asked.works = [
         work.but(**smaller, configurations=work.configurations[: asked.configurations])

@@ -11,6 +11,8 @@ from importlib.util import find_spec
 from typing import Any, Protocol
 
 from cerebro_db.core.architecture import keras_json
+from cerebro_db.core.architecture.adapters import document as adapters
+from cerebro_db.core.architecture.adapters import layers
 from cerebro_db.core.architecture.limits import check_activations
 from cerebro_db.core.errors import CerebroError
 
@@ -41,15 +43,24 @@ def load(database: DatabaseClient, model_table: str, configuration: int | None, 
 
 
 def build(stored: ModelParts) -> Any:
-    """The Keras model with its weights."""
+    """The Keras model with its weights.  Adapters are merged into the weights of their layers; bottlenecks stay."""
     if bytes_of_weights(stored.architecture, stored.input_shapes) > 8 * stored.size + SLACK:  # before they take memory
         raise NoSuchModel(
             f"The table holds {stored.size:,} bytes of weights, which are far too few for the architecture."
         )
     model = built(stored.architecture, stored.input_shapes)
+    document = checked(stored.architecture)
+    merging = layers.install(_keras(), model, document)
     _require_size(stored, model)
     assign(model, stored.pieces())
-    return model
+    if not merging or adapters.has_bottleneck(document):
+        return model
+    for merge in merging:
+        merge()
+    plain = built(stored.architecture, stored.input_shapes)
+    for variable, merged in zip(plain.weights, layers.weights(model)):
+        variable.assign(merged.value)
+    return plain
 
 
 def outline(stored: ModelParts) -> Any:
@@ -96,8 +107,8 @@ def without_values() -> Iterator[None]:
 
 
 def built(architecture: str | dict[str, Any], input_shapes: list[list[int]] | None) -> Any:
-    """The Keras model of an architecture, with initial weights."""
-    text, keras = json.dumps(checked(architecture)), _keras()
+    """The Keras model of an architecture, without its adapters, with initial weights."""
+    text, keras = json.dumps(adapters.without(checked(architecture))), _keras()
     try:
         model = keras.models.model_from_json(text)
     except Exception as error:  # Keras has no errors of its own: any layer may raise any
@@ -137,12 +148,12 @@ def assign(model: Any, pieces: Iterable[bytes]) -> None:
 
 
 def arrays(model: Any, pieces: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
-    """Each variable of ``get_weights()`` with its value, of the variable's type."""
+    """Each variable of ``get_weights()``, then those of adapters, with its value, of the variable's type."""
     import ml_dtypes  # noqa: F401  (adds bfloat16 to NumPy)
     import numpy as np  # Keras brings both
 
     stream = _Stream(iter(pieces))
-    for variable in model.weights:
+    for variable in layers.weights(model):
         values = np.empty(tuple(variable.shape), "<f4")
         stream.read_into(values.reshape(-1).view(np.uint8).data)
         yield variable, values.astype(str(variable.dtype), copy=False)

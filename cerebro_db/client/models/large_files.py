@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cerebro_db import scorer
+from cerebro_db.core.architecture.adapters import document as adapters
 from cerebro_db.core.models import state
 
 from ..errors import ClientError
@@ -57,7 +58,7 @@ def safetensors_header(stored: StoredModel, document: Document, model: Any) -> b
     by_variable = {id(variable): name for variable, name in zip(variables, names)}
     metadata = {
         "format": "cerebro model 1",
-        "architecture": json.dumps(keras_models.checked(stored.architecture)),
+        "architecture": json.dumps(adapters.without(keras_models.checked(stored.architecture))),
         "layers": json.dumps(_names_by_layer(model, by_variable)),
         "preparation": json.dumps(document, ensure_ascii=False),
         state.WEIGHTS: str(len(variables)),

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 from cerebro_db import scorer
 from cerebro_db.core import entry_points
+from cerebro_db.core.architecture.adapters import document as adapters
 from cerebro_db.core.architecture.limits import MOST_BYTES
 from cerebro_db.core.entry_points import Extensible
 from cerebro_db.core.errors import CerebroError
@@ -108,7 +109,9 @@ def export(
         raise ClientError("The scorer does not read archives.", "Export to .safetensors, or leave out --scorer.")
     with database.transaction(SNAPSHOT) as snapshot:
         stored = stored_model.read(snapshot, model_table, configuration, group)
+        adapted = _has_adapters(stored, ending)
         large = ending in large_files.WRITERS and stored.size > COMPARED and sample is None and not with_scorer
+        large = large and not adapted  # Keras adds them to the weights of their layers
         found = None if large else _prepared(snapshot, stored, sample)
         document = preparations.document(stored) if found is None else found.document
         left_out = _left_out(stored)
@@ -225,6 +228,17 @@ def _prepared(snapshot: Transaction, stored: StoredModel, sample: str | None) ->
     model = keras_models.build(stored)
     compute = keras_compute(model, document)
     return ForExport(stored, model, document, samples.taken(snapshot, stored, document, compute, sample))
+
+
+def _has_adapters(stored: StoredModel, ending: str) -> bool:
+    """Whether a model has adapters; an error if a file of this format cannot have them."""
+    architecture = keras_models.checked(stored.architecture)
+    if ending != archives.ENDING and adapters.has_bottleneck(architecture):
+        raise ClientError(
+            f"A {ending} file cannot have the model: the networks behind its layers (bottleneck) are no layers.",
+            f"Export it to {archives.ENDING}, for another database.",
+        )
+    return adapters.KEY in architecture
 
 
 def _left_out(stored: StoredModel) -> tuple[str, ...]:

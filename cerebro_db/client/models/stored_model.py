@@ -91,6 +91,7 @@ class StoredModel:
     architecture: str  # Keras JSON; the server has checked it, but the table may have been changed since
     size: int  # bytes of all weights
     longest_chunk: int | None  # bytes, if the weights are in a table of their own
+    referring: str | None  # the chunks with those of the frozen body that the model refers to, as FROM has them
     layout: dict[str, Any] | None
     calibration: str | None = None  # what cerebro.calibrate has kept, as JSON
     group_by: str | None = None  # the columns whose groups have models of their own beside this one
@@ -123,6 +124,11 @@ class StoredModel:
                 f"SELECT payload FROM {in_statement(chunked)}"
                 f" {where or ' WHERE true'} AND payload IS NOT NULL ORDER BY start"
             )
+            if self.referring is not None:
+                chunks = (
+                    f"SELECT COALESCE(w.payload, b.payload) FROM {self.referring}"
+                    f" WHERE w.{number} = %s ORDER BY w.start, b.start"
+                )
             cursor = f"cerebro_chunks_{next(CURSORS)}"  # who reads may stop before its end
             self.database.rows(f"DECLARE {cursor} NO SCROLL CURSOR FOR {chunks}", values)
             fetch = f"FETCH {min(MOST_ROWS, max(1, PIECE // max(1, self.longest_chunk)))} FROM {cursor}"
@@ -182,7 +188,7 @@ def read(
             f"SELECT {number}, status, reason FROM {table.suffixed('_info')}; a configuration may have failed.",
         )
     architecture, size = found[0]
-    longest = None
+    longest, referring = None, None
     if of_group is not None:
         size = of_group.told["stored"]
         if table.schema == REGISTRY:
@@ -196,9 +202,15 @@ def read(
         chunked = columns_of(database, weights_table)
         require_there(weights_table, chunked)
         require_types(weights_table, chunked, named.types)
+        if values and "body" in chunked:
+            query = f"SELECT max(body) FROM {in_statement(weights_table)} WHERE {number} = %s AND payload IS NULL"
+            (body,) = database.rows(query, values)[0]
+            referring = None if body is None else _with_body(weights_table, number, body)
+        length = "octet_length(COALESCE(w.payload, b.payload))" if referring else "octet_length(w.payload)"
         chunks = (
-            f"SELECT COALESCE(sum(octet_length(payload)), 0)::bigint, COALESCE(max(octet_length(payload)), 0)"
-            f" FROM {in_statement(weights_table)}{f' WHERE {number} = %s' if values else ''}"
+            f"SELECT COALESCE(sum({length}), 0)::bigint, COALESCE(max({length}), 0) FROM"
+            f" {referring or f'{in_statement(weights_table)} w'}"
+            f"{f' WHERE w.{number} = %s' if values else ''}"
         )
         size, longest = database.rows(chunks, values)[0]
         if table.schema == REGISTRY and not size:
@@ -212,9 +224,18 @@ def read(
     kept = of_info(database, table, named, configuration, "calibration") if of_group is None else None
     return StoredModel(
         database=database, table=table, configuration=configuration, named=named, architecture=architecture, size=size,
-        longest_chunk=longest, layout=layout, calibration=kept and json.dumps(kept),
+        longest_chunk=longest, referring=referring, layout=layout, calibration=kept and json.dumps(kept),
         group_by=groups if of_group is None else None, group=of_group,
     )  # fmt: skip
+
+
+def _with_body(table: Name, number: str, body: str) -> str:
+    """The chunks ``w``, of which one refers to a frozen body, with the chunks ``b`` of this."""
+    whole, which = in_statement(table), f" AND b.{number} IS NULL AND b.body = w.body"
+    of = whole
+    if table.schema == REGISTRY:  # the versions of a model have it in common
+        of, which = in_statement(Name(REGISTRY, f"{table.table.rpartition('@')[0]}@body_{body[:16]}")), ""
+    return f"{whole} w LEFT JOIN {of} b ON w.payload IS NULL{which}"
 
 
 def _of_group(database: RunsStatements, table: Name, configuration: int | None, group: str) -> OfGroup:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from ..errors import InvalidArgument, UnsafeModel
+from .adapters import document
 from .limits import MOST_LAYERS, check_limits, too_many_layers
 from .messages import at, shown, unsafe
 from .tables import (
@@ -41,7 +42,9 @@ def check(architecture: Any) -> None:
     name = architecture.get("class_name") if isinstance(architecture, dict) else architecture
     if not isinstance(architecture, dict) or not isinstance(name, str) or name not in MODELS:
         raise unsafe("", f"a model must be Sequential or Functional, not {shown(name)}", str(name))
-    _Walk().layer(architecture, "")
+    _Walk().layer(document.without(architecture), "")
+    if document.KEY in architecture:
+        document.require_sound(architecture)
 
 
 class _Walk:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import Unsupported
+from .adapters import document
 from .graph import Graph, node, tensor
 
 Json = dict[str, Any]
@@ -19,6 +20,10 @@ Json = dict[str, Any]
 def ensemble(members: Sequence[Json]) -> Json:
     """The architecture of the ensemble.  The members are functional models with the same inputs and outputs."""
     for one in members:
+        if document.KEY in one:
+            raise Unsupported(
+                "a member has adapters, which an ensemble cannot hold.", hint="Choose members without adapters."
+            )
         if one["class_name"] != "Functional":
             raise Unsupported(
                 f"a member is a {one['class_name']} model, not a functional model.",

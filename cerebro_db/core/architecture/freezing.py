@@ -48,6 +48,14 @@ def with_frozen(model: Json, frozen: Any) -> Json:
     return made
 
 
+def any_frozen(model: Json) -> bool:
+    """Whether the JSON of a layer says that it does not train."""
+    return any(
+        any_frozen(layer) if layer["class_name"] in MODELS else layer["config"].get("trainable") is False
+        for layer in model["config"]["layers"]
+    )
+
+
 def _first(ends: list[tuple[str, int]], count: int, frozen: Any) -> int:
     """How many layers with weights do not train."""
     if isinstance(frozen, str):

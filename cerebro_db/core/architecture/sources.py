@@ -1,7 +1,8 @@
 """What a configuration can name as its architecture: a kind that is built for the packed columns, or Keras JSON.
 
 Both have parameters.  Those of a kind have defaults; those of Keras JSON are its "$units", which need values.  Both
-have ``frozen``, too (freezing.py); without it, layers train as the JSON says.
+have ``frozen`` (freezing.py) and the parameters of adapters (adapters/document.py), too; without them, layers train as
+the JSON says.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from typing import Any, Union
 
 from ..errors import InvalidArgument
 from ..packing.layout import Layout
-from ..parameters.flat import FROZEN
+from ..parameters.flat import FROZEN, OF_EVERY_ARCHITECTURE
 from . import building, freezing, keras_json, placeholders, trees
+from .adapters import document
 
 Json = dict[str, Any]
 
@@ -77,7 +79,9 @@ def template(source: Source, given: Collection[str] = ()) -> Source:
 
     ``given``: the parameters that have values.
     """
-    if isinstance(source, Kind) or (source and (FROZEN in given or placeholders.has_parameters(source))):
+    if isinstance(source, Kind) or (
+        source and (OF_EVERY_ARCHITECTURE & {*given} or placeholders.has_parameters(source))
+    ):
         return source
     return None
 
@@ -86,7 +90,7 @@ def parameters(source: Source) -> set[str]:
     """The parameters that an architecture can be given."""
     if source is None:
         return set()
-    return (source.parameters if isinstance(source, Kind) else needed(source)) | {FROZEN}
+    return (source.parameters if isinstance(source, Kind) else needed(source)) | OF_EVERY_ARCHITECTURE
 
 
 def single_valued(every: Iterable[Source]) -> set[str]:
@@ -94,7 +98,7 @@ def single_valued(every: Iterable[Source]) -> set[str]:
     names: dict[bool, set[str]] = {True: set(), False: set()}
     for source in every:
         names[isinstance(source, Kind)] |= parameters(source)
-    return names[True] - names[False] | {FROZEN}
+    return names[True] - names[False] | OF_EVERY_ARCHITECTURE
 
 
 def needed(source: Source) -> set[str]:
@@ -106,9 +110,20 @@ def needed(source: Source) -> set[str]:
 
 def made(source: Source, values: Mapping[str, Any]) -> Json:
     """The architecture with these values of its parameters."""
-    own = {name: value for name, value in values.items() if name != FROZEN or name in needed(source)}
+    named = needed(source)
+    training = {name: value for name, value in values.items() if name in OF_EVERY_ARCHITECTURE and name not in named}
+    own = {name: value for name, value in values.items() if name not in training}
     found = source.made(own) if isinstance(source, Kind) else _filled(source, own)
-    return found if len(own) == len(values) else freezing.with_frozen(keras_json.architecture(found), values[FROZEN])
+    if not training:
+        return found
+    adapted = document.of(training)
+    wanted = bool(adapted) and document.wanted(adapted)
+    found = keras_json.architecture(found)
+    if FROZEN in training:
+        found = freezing.with_frozen(found, training[FROZEN])
+    elif not freezing.any_frozen(found):
+        found = freezing.with_frozen(found, -1)
+    return document.with_adapters(found, adapted) if wanted else found
 
 
 def _filled(source: Json | None, values: Mapping[str, Any]) -> Json:

@@ -17,7 +17,7 @@ LISTS = tuple(f"{one}[]" for one in TEXTS)
 DOCUMENTS = ("json", "jsonb", *TEXTS)
 SHARED: Types = {
     **dict.fromkeys(("start", "epoch", "memory_mb"), INTEGERS),
-    **dict.fromkeys(("direction", "source_table"), TEXTS),
+    **dict.fromkeys(("direction", "source_table", "body"), TEXTS),
     "layout": DOCUMENTS,
     "functions": LISTS,
     "objective_value": REALS,

@@ -33,12 +33,13 @@ def changed(
             " architecture.",
             hint="cerebro.add_configuration() adds a model of another architecture.",
         )
-    if flat.FROZEN in changes:
-        raise Unsupported(
-            f"changes cannot contain {flat.FROZEN}: a clone takes over the optimizer's state, which belongs to the"
-            " layers that trained.",
-            hint="A fit with warm_start goes on from the weights of a model, and can freeze other layers.",
-        )
+    for name in changes:
+        if name in flat.OF_EVERY_ARCHITECTURE:
+            raise Unsupported(
+                f"changes cannot contain {name}: a clone takes over the optimizer's state, which belongs to the layers"
+                " that trained.",
+                hint="A fit with warm_start goes on from the weights of a model, and can freeze other layers.",
+            )
     for name in changes:
         if name not in flat.RESERVED:
             raise flat.unknown(name, (), "changes", KEPT)

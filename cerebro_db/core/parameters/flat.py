@@ -21,7 +21,11 @@ from .params import COMPILE_KEYS, FIT_KEYS
 from .vocabulary import OPTIMIZERS
 
 ARCHITECTURE, PASSES = "architecture", "passes"
-FROZEN = "frozen"  # a parameter of every architecture
+FROZEN = "frozen"  # a parameter of every architecture, as are the next ones
+LORA_RANK, LORA_ALPHA, LORA_DROPOUT = "lora_rank", "lora_alpha", "lora_dropout"
+BOTTLENECK, BIASES, ADAPTER_LAYERS = "bottleneck", "biases", "adapter_layers"
+ADAPTERS = frozenset({LORA_RANK, LORA_ALPHA, LORA_DROPOUT, BOTTLENECK, BIASES, ADAPTER_LAYERS})
+OF_EVERY_ARCHITECTURE = ADAPTERS | {FROZEN}  # what says how its layers train
 ARCH_PARAMS, COMPILE, FIT = "arch_params", "compile", "fit"
 OF_FIT = {PASSES if name == "epochs" else name: name for name in FIT_KEYS}  # here -> in Keras
 OF_OPTIMIZERS = ({one for entry in OPTIMIZERS.entries.values() for one in entry.arguments} | {"lr", "decay"}) - {"name"}
@@ -168,7 +172,7 @@ def unknown(key: str, parameters: Collection[str], where: str, hint: str | None 
 
 def require_parameters(parameters: Collection[str], where: str) -> None:
     """Refuse parameters of an architecture that a configuration could not tell from others."""
-    taken = sorted({*RESERVED, FROZEN} & set(parameters))
+    taken = sorted({*RESERVED, *OF_EVERY_ARCHITECTURE} & set(parameters))
     if taken:
         raise InvalidArgument(
             f"{where}: the architecture's parameter '{taken[0]}' has the name of a parameter of training.",

@@ -47,6 +47,7 @@ class Program(Protocol):
     inputs: list[list[int | None]]  # shapes of a row
     outputs: list[list[int | None]]
     weights: int  # number of variables that are the model's weights; they come first
+    weights_of_layers: int  # number of these that are not of adapters; they come first
     constants: list[int]  # places in the state of weights that neither training nor a call of the model changes
     known_frozen: Any  # what state_file.py knows of those that are in the variables now; None: nothing
     variables: list[tuple[str, str, tuple[int, ...]]]  # (name, dtype, shape), in the order of the state
@@ -72,7 +73,8 @@ class Program(Protocol):
 
     def get(self, index: int) -> np.ndarray: ...
 
-    def set(self, index: int, value: np.ndarray) -> None: ...
+    def set(self, index: int, value: np.ndarray, *, stays: bool = False) -> None:
+        """Give a variable a value.  ``stays``: its memory is never written, and the variable may have it."""
 
     def get_all(self) -> list[np.ndarray]:
         """As ``get`` of every variable, at the cost of few calls of the framework."""

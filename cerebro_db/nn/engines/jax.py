@@ -25,7 +25,7 @@ from cerebro_db.nn.engines.gradients import kept_gradients
 from cerebro_db.nn.engines.kept import Kept
 from cerebro_db.nn.engines.program import KerasProgram
 from cerebro_db.nn.engines.xla import CARE, HASTE, switches
-from cerebro_db.nn.models import custom_functions
+from cerebro_db.nn.models import build, custom_functions
 from cerebro_db.nn.models.build import program_key
 from cerebro_db.nn.rows.data import Dataset, Slab, most_batches
 
@@ -38,6 +38,7 @@ ALL_ROWS_ON_GPU = 1 / 4  # the part that the rows of all packed tables, and thei
 
 # On a CPU only the smallest steps gain by fusing eight models: 7 to 9 µs per model become 2 to 4, but 37 become 72.
 SMALL_STEP = 25e-6  # seconds
+SMALL_WEIGHT = 1 << 20  # bytes
 
 
 def import_framework() -> None:
@@ -161,7 +162,8 @@ class JaxProgram(KerasProgram):
         # The filters of fused models would be one grouped convolution, which is slow as well.  And models with features
         # of their own have no rows in common.
         if self._loops and self.cut is None:
-            self.fusion = JaxFusion(self, SMALL_STEP if jax.default_backend() == "cpu" else math.inf)
+            many = jax.default_backend() != "cpu" or self._has_body  # the rehearsal says whether it pays
+            self.fusion = JaxFusion(self, math.inf if many else SMALL_STEP)
         self._executables: dict[Any, Any] = {}
         self._predict = jax.jit(functools.partial(self._called, self.model, self.model_inputs))
         if self.cut is not None:
@@ -177,6 +179,13 @@ class JaxProgram(KerasProgram):
         self.touched()
         for variable, value in zip(self._state, self.jax.device_put(list(values))):
             variable._direct_assign(value)
+
+    def set(self, index: int, value: np.ndarray, *, stays: bool = False) -> None:
+        if stays and not self._gpu and build.has_value(self._state[index]):
+            self.touched()
+            self._state[index]._direct_assign(self.jax.device_put(value, may_alias=True))
+        else:
+            super().set(index, value)
 
     def start_metrics(self) -> None:
         if self._metrics_reset is None:
@@ -231,9 +240,17 @@ class JaxProgram(KerasProgram):
         _assign(carried, self.advanced(what, _values(fixed), _values(carried), slab, batch_size))
 
     def advanced(
-        self, what: str, fixed: Values, carried: Values, slab: Slab, batch_size: int, members: int = 0
+        self,
+        what: str,
+        fixed: Values,
+        carried: Values,
+        slab: Slab,
+        batch_size: int,
+        *,
+        members: int = 0,
+        one_body: bool = True,
     ) -> Values:
-        """The carried values after a slab."""
+        """The carried values after a slab.  ``one_body``: all members have the weights that nothing changes."""
         dataset = slab.dataset
         rows = self._rows_at_once(what, dataset, batch_size, members)
         if rows == dataset.rows:
@@ -247,7 +264,7 @@ class JaxProgram(KerasProgram):
             columns = _filled_up(slab.gathered(dataset.columns), rows)
             order, first = self._row_numbers(rows), slab.start
         for start, batches, size in self._calls(slab.start, slab.end, batch_size):
-            call = self._executable(what, dataset, size, batch_size, members)
+            call = self._executable(what, dataset, size, batch_size, members, one_body=one_body)
             carried = call(fixed, carried, columns, order, np.int32(start - first), np.int32(batches))
         # The caller measures how long this call takes. XLA may return before it computes, when arguments are still on
         # their way to the device, so the call waits here.
@@ -256,10 +273,29 @@ class JaxProgram(KerasProgram):
     def fixed_and_carried(self, what: str) -> tuple[list[list[Any]], list[list[Any]]]:
         """The variables that stay the same from batch to batch, and those that each batch changes."""
         model, numbers = self.model, [each for number in self._numbers for each in (number, number.complement)]
-        others = [model.non_trainable_variables, model.metrics_variables]
+        fixed, changing = (
+            [one for one in model.non_trainable_variables if (id(one) in self._fixed) is wanted]
+            for wanted in (True, False)
+        )
+        others = [changing, model.metrics_variables]
         if what == "train":
-            return [numbers], [model.trainable_variables, model.optimizer.variables, *others]
-        return [numbers, model.trainable_variables], others
+            return [numbers, fixed], [model.trainable_variables, model.optimizer.variables, *others]
+        return [numbers, fixed, model.trainable_variables], others
+
+    @functools.cached_property
+    def _fixed(self) -> frozenset[int]:
+        """The identities of the weights that nothing changes."""
+        return frozenset(id(self._state[place]) for place in self.constants)
+
+    @property
+    def _has_body(self) -> bool:
+        """Whether fused members have large weights in common, which go through the processor once."""
+        return sum(math.prod(self._state[place].shape) for place in self.constants) * 4 >= SMALL_WEIGHT
+
+    def _non_trainable(self, fixed: list[Any], changing: list[Any]) -> list[Any]:
+        """The values of all variables that do not train, in the order of the model."""
+        rest = iter(fixed), iter(changing)
+        return [next(rest[id(one) not in self._fixed]) for one in self.model.non_trainable_variables]
 
     def _calls(self, start: int, end: int, batch_size: int) -> Iterator[tuple[int, int, int]]:
         """(first row, batches, rows of each batch) of each call. The last batch may have fewer rows, as with Keras."""
@@ -271,22 +307,27 @@ class JaxProgram(KerasProgram):
         if left:
             yield end - left, 1, left
 
-    def _executable(self, what: str, dataset: Dataset, size: int, batch_size: int, members: int) -> Any:
+    def _executable(
+        self, what: str, dataset: Dataset, size: int, batch_size: int, members: int, *, one_body: bool = True
+    ) -> Any:
         last, rows = size != batch_size, self._rows_at_once(what, dataset, batch_size, members)
         shared = rows == dataset.rows or not members  # else fused members have rows of their own
-        key = what, size, last, rows, members, shared  # the number of batches is an argument
+        key = what, size, last, rows, members, shared, one_body  # the number of batches is an argument
         if key not in self._executables:
             jax, visit = self.jax, functools.partial(self._batches, what=what, size=size)
             fixed, carried = map(_values, self.fixed_and_carried(what))
             order = jax.ShapeDtypeStruct((rows,), np.int32)
             columns = [jax.ShapeDtypeStruct((rows, *column.shape[1:]), column.dtype) for column in dataset.columns]
             if members:
-                visit = jax.vmap(visit, in_axes=(0, 0, None, 0, None, None) if shared else (0, 0, 0, None, None, None))
+                of_each = [0, None if one_body else 0]  # the numbers; the weights that nothing changes
+                rows_of = (None, 0) if shared else (0, None)
+                visit = jax.vmap(visit, in_axes=(of_each, 0, *rows_of, None, None))
 
                 def many(values: Any) -> Any:
                     return jax.tree.map(lambda one: jax.ShapeDtypeStruct((members, *one.shape), one.dtype), values)
 
-                fixed, carried = many(fixed), many(carried)
+                fixed = [many(fixed[0]), fixed[1] if one_body else many(fixed[1])]
+                carried = many(carried)
                 order, columns = (many(order), columns) if shared else (order, many(columns))
             arguments = fixed, carried, columns, order, np.int32(0), np.int32(1)
             chosen = switches(jax, HASTE if last else CARE, jax.default_backend() != "cpu")
@@ -345,10 +386,11 @@ class JaxProgram(KerasProgram):
             return lax.fori_loop(0, batches, one, carried) if self._loops else one(0, carried)
 
     def _train_step(self, fixed: Values, carried: Values, data: Any) -> Values:
-        trainable, optimizer, others, metrics = carried
+        trainable, optimizer, changing, metrics = carried
+        others = self._non_trainable(fixed[1], changing)
         _, state = self.model.train_step((trainable, others, optimizer, metrics), data)
         trainable, others, optimizer, metrics = state
-        return [trainable, optimizer, others, metrics]
+        return [trainable, optimizer, self._changing(others), metrics]
 
     def _gradients_of_batch(self, fixed: Values, carried: Values, columns: list[Any]) -> tuple[Values, list[Any]]:
         numbers = self.fixed_and_carried("train")[0][0]
@@ -361,8 +403,14 @@ class JaxProgram(KerasProgram):
             return list(map(list, self.model.optimizer.stateless_apply(optimizer, gradients, trainable)))
 
     def _test_step(self, fixed: Values, carried: Values, data: Any) -> Values:
-        _, (_, others, metrics) = self.model.test_step((fixed[1], *carried), data)
-        return [others, metrics]
+        changing, metrics = carried
+        others = self._non_trainable(fixed[1], changing)
+        _, (_, others, metrics) = self.model.test_step((fixed[2], others, metrics), data)
+        return [self._changing(others), metrics]
+
+    def _changing(self, others: list[Any]) -> list[Any]:
+        """Of the values of all variables that do not train, those that a call may change."""
+        return [value for one, value in zip(self.model.non_trainable_variables, others) if id(one) not in self._fixed]
 
     @staticmethod
     def _called(
@@ -398,9 +446,24 @@ class JaxFusion:
             _assign(variables, values)
 
     def train(self, many: list[Taken], slab: Slab, batch_size: int) -> list[Taken]:
-        fixed, carried = self._stacked(many)
-        stacked = fixed, self._program.advanced("train", fixed, carried, slab, batch_size, len(many))
-        return [self._one_of(stacked, np.int32(number)) for number in range(len(many))]
+        # Members of one program begin with the same frozen weights, unless these are random.
+        bodies = [fixed[1] for fixed, _ in many]
+        one_body = all(_is_same(each) for each in zip(*bodies))
+        varying = [([fixed[0], [] if one_body else fixed[1]], carried) for fixed, carried in many]
+        fixed, carried = self._stacked(varying)
+        given = [fixed[0], bodies[0]] if one_body else fixed
+        after = self._program.advanced("train", given, carried, slab, batch_size, members=len(many), one_body=one_body)
+        found = [self._one_of((fixed, after), np.int32(number)) for number in range(len(many))]
+        return [([its[0], bodies[0] if one_body else body], after) for (its, after), body in zip(found, bodies)]
+
+
+def _is_same(values: Sequence[Any]) -> bool:
+    """Whether the members have one array, or, of a small one, equal arrays."""
+    first, *others = values
+    return all(
+        other is first or (first.nbytes <= SMALL_WEIGHT and np.array_equal(np.asarray(first), np.asarray(other)))
+        for other in others
+    )
 
 
 def memory_of(jax: Any) -> float:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from cerebro_db.core.architecture.adapters import layers as adapters
 from cerebro_db.core.errors import ConfigurationFailed
 from cerebro_db.core.parameters.vocabulary import DEFAULT_RATE
 from cerebro_db.core.protocol import MetricStates
@@ -39,8 +40,11 @@ DRAWS = 1 << 24  # of a layer in one joint visit, at most: so far apart begin th
 
 
 def whole_state(model: Any) -> list[Any]:
-    """All variables that training changes: weights in the order of get_weights(), others (seeds), the optimizer's."""
-    weights = list(model.weights)
+    """All variables that training changes: weights in the order of get_weights(), others (seeds), the optimizer's.
+
+    Behind the weights of the layers are those of adapters.
+    """
+    weights = adapters.weights(model)
     known = {id(variable) for variable in weights}
     others = [variable for variable in model.variables if id(variable) not in known]
     return weights + others + (list(model.optimizer.variables) if model.compiled else [])
@@ -97,7 +101,8 @@ class KerasProgram(abc.ABC):
         self._recipe_is_right = False
         self._stepped: list[Any] = []  # the weights that have gradients
         self.weights = len(self.model.weights)
-        self.constants = frozen.constant_weights(self.model)
+        self.weights_of_layers = adapters.of_layers(self._state[: self.weights])
+        self.constants = frozen.constant_weights(self.model, self._state[: self.weights])
         self.known_frozen: Any = None
         self._features_names: dict[str, str] = {}  # by the checksum of the frozen weights
         self.variables = [
@@ -268,7 +273,7 @@ class KerasProgram(abc.ABC):
         (found,) = (place for place, one in enumerate(self._state) if one is variable)
         return found
 
-    def set(self, index: int, value: np.ndarray) -> None:
+    def set(self, index: int, value: np.ndarray, *, stays: bool = False) -> None:
         self.touched()
         if build.has_value(self._state[index]):
             self._state[index].assign(value)

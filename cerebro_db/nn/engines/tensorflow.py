@@ -145,8 +145,8 @@ class TensorFlowProgram(KerasProgram):
         read = self._tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
         return np.asarray(memoryview(read))
 
-    def set(self, index: int, value: np.ndarray) -> None:
-        if value.nbytes <= LARGEST_COPY or value.dtype != np.float32:
+    def set(self, index: int, value: np.ndarray, *, stays: bool = False) -> None:
+        if (value.nbytes <= LARGEST_COPY and not stays) or value.dtype != np.float32:
             super().set(index, value)
             return
         # The array's memory becomes the variable's. assign() would copy the array twice; after assigning slices

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cerebro_db.core.architecture import allowlist, trees
+from cerebro_db.core.architecture.adapters import layers as adapters
 from cerebro_db.core.architecture.limits import check_activations
 from cerebro_db.core.errors import ConfigurationFailed, OutOfResources
 from cerebro_db.core.parameters.params import check_compile
@@ -50,7 +51,9 @@ def build_model(
     model = _built(configuration["architecture"], layout)
     _compile_to_train(model, configuration)
     if weights is not None:
-        for variable, value in zip(model.weights, weights):  # set_weights() would need all values in memory at once
+        for variable, value in zip(
+            adapters.weights(model), weights
+        ):  # set_weights() would need all values in memory at once
             variable.assign(value)
     model.optimizer.build(model.trainable_variables)  # after the weights: some optimizers start from their values
     return model
@@ -233,6 +236,8 @@ def memory() -> int:
 
 
 def _built(architecture: dict[str, Any], layout: dict[str, Any] | None) -> Any:
+    import keras
+
     shape = [None, *layout["inputs"][0]["shape"]] if layout is not None and len(layout["inputs"]) == 1 else None
     model = _architecture(
         copy.deepcopy(_with_input(architecture, shape))
@@ -245,6 +250,7 @@ def _built(architecture: dict[str, Any], layout: dict[str, Any] | None) -> Any:
         if not layer.trainable:  # Keras does not tell the layers in it, such as those that attention makes
             for inner in layer._flatten_layers(include_self=False):
                 inner.trainable = False
+    adapters.install(keras, model, architecture)
     check_activations(model)
     return model
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,13 +58,13 @@ def has_frozen(architecture: Any) -> bool:
     return isinstance(architecture, list) and any(map(has_frozen, architecture))
 
 
-def constant_weights(model: Any) -> list[int]:
-    """The places of the weights that neither training nor a call of the model changes."""
+def constant_weights(model: Any, weights: Sequence[Any]) -> list[int]:
+    """The places of the weights, in this order, that neither training nor a call of the model changes."""
     changed = {id(variable) for variable in model.trainable_variables}
     for layer in model._flatten_layers():
         if not _keeps_statistics(layer):
             changed.update(map(id, layer._non_trainable_variables))
-    return [place for place, variable in enumerate(model.weights) if id(variable) not in changed]
+    return [place for place, variable in enumerate(weights) if id(variable) not in changed]
 
 
 def _keeps_statistics(layer: Any) -> bool:

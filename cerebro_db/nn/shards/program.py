@@ -145,12 +145,13 @@ class ShardedProgram(TensorFlowProgram):
         self._release()
         self._store.clear()
         fresh, slots = build.build_in_pieces(configuration, self.layout, seed, without_memory)
-        if weights is not None:
-            for place, value in enumerate(weights):
-                self.set(place, value)
+        given = 0  # weights; adapters may have none
+        for value in weights or ():
+            self.set(given, value)
+            given += 1
         made = {id(variable) for variable in fresh.variables} | {id(slot) for slot, _ in slots}
         for place, variable in enumerate(whole_state(fresh)):
-            if weights is None or place >= self.weights:
+            if place >= given:
                 known = id(variable) not in made
                 self._begin(place, np.asarray(variable) if known else _initial(variable))
                 self.listen()
@@ -166,7 +167,7 @@ class ShardedProgram(TensorFlowProgram):
         self._release()
         return self._store.value(index)
 
-    def set(self, index: int, value: np.ndarray) -> None:
+    def set(self, index: int, value: np.ndarray, *, stays: bool = False) -> None:
         self._untouched = None
         if index in self._resident:
             self._assign([self._state[index]], [np.asarray(value, self.variables[index][1])])

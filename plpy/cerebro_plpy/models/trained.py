@@ -48,6 +48,7 @@ from ..definitions.references import ModelRef
 from ..packing.rows.summary import parsed, with_labels
 from ..registry import stored
 from . import document_columns, run_memory, weights
+from .weights import Body
 
 LONGEST_PARAMETERS = 10_000_000  # characters, as in the log
 
@@ -173,6 +174,20 @@ class TrainedModel:
             return weights.pieces(db, *self._place())
         assert self.grouped is not None
         return weights.of_group(db, self.grouped.table.sql, self.group_number, self.key)
+
+    def body(self, db: Database) -> Body | None:
+        """The frozen body that its table has once for several models; None: its weights are its own."""
+        table = self.chunked
+        if table is None or self.is_registered or self.group_number is not None:
+            return None
+        if "body" not in relations.columns(db, table):
+            return None
+        return weights.referred(db, table.sql, self.key, self.named)
+
+    def own_rows(self, db: Database) -> Iterator[tuple[int, bytes]]:
+        """Of a model that refers to a body: its other weights, with their starts."""
+        assert self.chunked is not None
+        return weights.own_rows(db, self.chunked.sql, self.key, self.named)
 
     def version(self, db: Database) -> str | None:
         """Another one whenever the weights have changed; None if that cannot be said."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from cerebro_db.core.errors import CorruptState
 from cerebro_db.core.models.model_columns import ModelColumns
 from cerebro_db.core.models.state import PIECE
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.sql import Sql, identifier, sql
+from cerebro_db.core.sql import Sql, identifier, shown, sql
 
 from ..database.access import Database
 
@@ -20,21 +22,89 @@ ROWS_AT_ONCE = 256  # of a state
 def pieces(db: Database, models: Sql, chunks: Sql | None, key: int, named: ModelColumns) -> Iterator[bytes]:
     """The weights of one model of a model table; Python never holds more than one piece."""
     if chunks is not None:
-        cursor = db.cursor(
-            sql(
-                "SELECT payload FROM {chunks} WHERE {number} = $1 ORDER BY start",
-                chunks=chunks,
-                number=identifier(named.configuration),
-            ),
-            ("integer",),
-            key,
+        number = identifier(named.configuration)
+        query = sql(
+            "SELECT start, payload FROM {chunks} WHERE {number} = $1 ORDER BY start", chunks=chunks, number=number
         )
-        while batch := cursor.fetch(16):
-            yield b"".join(row["payload"] for row in batch)
-        cursor.close()
+        for batch in _batches(db, query, ("integer",), key):
+            for is_there, rows in itertools.groupby(batch, lambda row: row["payload"] is not None):
+                if is_there:
+                    yield b"".join(one["payload"] for one in rows)
+                else:
+                    for one in rows:
+                        yield from _body_pieces(db, chunks, number, key, one["start"])
         return
     row = sql("FROM {models} WHERE {key_column} = $1", models=models, key_column=named.key)
     yield from value_pieces(db, identifier(named.weights), row, ("integer",), key)
+
+
+def _batches(db: Database, query: Sql, types: tuple[str, ...], *values: Any) -> Iterator[Sequence[dict[str, Any]]]:
+    cursor = db.cursor(query, types, *values)
+    while batch := cursor.fetch(16):
+        yield batch
+    cursor.close()
+
+
+@dataclass(frozen=True)
+class Body:
+    """A frozen body that a model table has once, and to which a model refers."""
+
+    start: int  # within the model's weights
+    sha256: str
+    pieces: Callable[[], Iterator[bytes]]
+
+
+def referred(db: Database, chunks: Sql, key: int, named: ModelColumns) -> Body | None:
+    """The body that a model refers to; None: the table has all of its weights for itself."""
+    found = body_of(db, chunks, key, named)
+    if found is None:
+        return None
+    start, sha256 = found
+    return Body(start, sha256, lambda: _body_pieces(db, chunks, identifier(named.configuration), key, start))
+
+
+def own_rows(db: Database, chunks: Sql, key: int, named: ModelColumns) -> Iterator[tuple[int, bytes]]:
+    """What a model has beside the body that it refers to: starts and bytes."""
+    query = sql(
+        "SELECT start, payload FROM {chunks} WHERE {number} = $1 AND payload IS NOT NULL ORDER BY start",
+        chunks=chunks,
+        number=identifier(named.configuration),
+    )
+    for batch in _batches(db, query, ("integer",), key):
+        yield from ((row["start"], row["payload"]) for row in batch)
+
+
+def body_of(db: Database, chunks: Sql, key: int, named: ModelColumns) -> tuple[int, str] | None:
+    """Where in its weights a model refers to a frozen body, and the checksum of the body."""
+    row = db.one(
+        sql(
+            "SELECT start, body FROM {chunks} WHERE {number} = $1 AND payload IS NULL",
+            chunks=chunks,
+            number=identifier(named.configuration),
+        ),
+        ("integer",),
+        key,
+    )
+    return None if row is None else (row["start"], row["body"])
+
+
+def _body_pieces(db: Database, chunks: Sql, number: Sql, key: int, start: int) -> Iterator[bytes]:
+    """The frozen body that a model refers to at a start: rows that belong to no model have it, once for all."""
+    query = sql(
+        "SELECT b.payload FROM {chunks} b JOIN {chunks} m ON m.body = b.body"
+        " WHERE b.{number} IS NULL AND m.{number} = $1 AND m.start = $2 ORDER BY b.start",
+        chunks=chunks,
+        number=number,
+    )
+    there = False
+    for batch in _batches(db, query, ("integer", "bigint"), key, start):
+        there = True
+        yield b"".join(row["payload"] for row in batch)
+    if not there:
+        raise CorruptState(
+            f"the frozen body of model {key} is not in {shown(chunks)}",
+            hint="Its rows were deleted by hand. cerebro.materialize() makes the tables of a run anew.",
+        )
 
 
 def value_pieces(db: Database, column: Sql, row: Sql, types: tuple[str, ...], *values: Any) -> Iterator[bytes]:
@@ -67,13 +137,15 @@ def version(db: Database, models: Sql, chunks: Sql | None, key: int, named: Mode
     A row that is changed gets another place or another transaction.  Only the heap of PostgreSQL promises that.
     """
     rows, column = (chunks, identifier(named.configuration)) if chunks is not None else (models, named.key)
+    of_body = sql(" OR {column} IS NULL", column=column) if chunks is not None else sql("")
     found: str | None = db.value(
         sql(
             "SELECT md5(string_agg(concat_ws(' ', m.tableoid, m.ctid, m.xmin, m.cmin), ','"
             " ORDER BY m.tableoid, m.ctid))"
             " FROM {rows} m JOIN pg_catalog.pg_class c ON c.oid = m.tableoid JOIN pg_catalog.pg_am a ON a.oid = c.relam"
-            " WHERE {column} = $1 AND a.amname = 'heap'",
+            " WHERE ({column} = $1{of_body}) AND a.amname = 'heap'",
             rows=rows,
+            of_body=of_body,
             column=column,
         ),
         ("integer",),

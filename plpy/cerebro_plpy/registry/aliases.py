@@ -72,7 +72,17 @@ def remove_version(db: Database, registered_model: str | None, version: int | No
 
     def step(registry: Database) -> None:
         _require_unused(registry, model, version)
+        bodies = stored.bodies(registry, table)
         stored.remove(registry, table)
+        others = [one for one in history.versions(registry, model.name) if one != version]
+        needed = [
+            body
+            for other in others
+            for body in (stored.bodies(registry, references.table_name(model.name, other)) if bodies else ())
+        ]
+        for body in bodies:
+            if body not in needed:
+                stored.drop(registry, body)
         history.write(registry, model.name, "unregistered", by=model.caller, version=version, reason=reason)
 
     as_registry(db, step)

@@ -56,9 +56,11 @@ def _grant_to(registry: Database, table: Name, role: str, *rights: str) -> None:
     """Let a role read what these rights allow, and nothing else."""
     allowed = {ending for ending in stored.USED if {"use", "read"} & {*rights}}
     allowed |= {ending for ending in stored.READ if "read" in rights}
-    for ending in stored.endings(registry, table):
-        name, grantee = table.suffixed(ending).sql, identifier(role)
-        if ending in allowed:
+    tables = [(table.suffixed(ending), ending in allowed) for ending in stored.endings(registry, table)]
+    tables += [(body, "read" in rights) for body in stored.bodies(registry, table)]
+    for named, may_read in tables:
+        name, grantee = named.sql, identifier(role)
+        if may_read:
             registry.execute(sql("GRANT SELECT ON TABLE {table} TO {role}", table=name, role=grantee))
         else:
             registry.execute(sql("REVOKE SELECT ON TABLE {table} FROM {role}", table=name, role=grantee))

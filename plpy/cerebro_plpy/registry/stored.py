@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from cerebro_db.core.errors import CerebroError
+from cerebro_db.core.errors import CerebroError, CorruptState
 from cerebro_db.core.models.model_columns import (
     GROUPS_COLUMNS,
     INFO_COLUMNS,
@@ -35,6 +35,7 @@ USED = ("", "_info", "_summary", GROUPS)
 WEIGHTS, GROUP_WEIGHTS = "_weights", "_group_weights"
 READ = (WEIGHTS, GROUP_WEIGHTS)
 GROUP_WEIGHTS_COLUMNS = {"group_number": "integer", "configuration": "integer", "start": "bigint", "payload": "bytea"}
+BODY_COLUMNS = {"start": "bigint", "payload": "bytea", "__dist_key__": "integer"}
 PIECE = 4 << 20  # bytes of weights in one statement
 MOST_ROWS = 1000  # in one statement
 DEPENDED_ON, NOT_AVAILABLE = "2BP01", "55P03"
@@ -71,12 +72,15 @@ class Piece:
     payload: bytes
 
 
-def create(db: Database, table: Name, content: Content, batches: Iterable[Sequence[Piece]]) -> tuple[int, str]:
+def create(
+    db: Database, table: Name, content: Content, batches: Iterable[Sequence[Piece]], *, refers: bool = False
+) -> tuple[int, str]:
     """Make the tables; return the size and the SHA-256 of all weights.
 
     ``batches``: one statement stores each.  All of a batch are of models on all rows, or all are of models of groups.
+    ``refers``: some weights are in a body, which ``refer`` stores.
     """
-    as_registry(db, lambda registry: _make(registry, table, content))
+    as_registry(db, lambda registry: _make(registry, table, content, refers=refers))
     digest, size = hashlib.sha256(), 0
     for batch in batches:
         as_registry(db, lambda registry, batch=batch: _add(registry, table, batch))  # type: ignore[misc]
@@ -94,6 +98,72 @@ def cut(group_number: int | None, configuration: int, payloads: Iterable[bytes])
             piece = payload[first : first + PIECE]
             yield [Piece(group_number, configuration, start, piece)]
             start += len(piece)
+
+
+def cut_rows(configuration: int, rows: Iterable[tuple[int, bytes]]) -> Iterator[list[Piece]]:
+    """Some of the weights of one model with their starts, in batches for ``create``."""
+    for start, payload in rows:
+        yield [Piece(None, configuration, start, payload)]
+
+
+def refer(
+    db: Database, table: Name, configuration: int, start: int, sha256: str, pieces: Callable[[], Iterator[bytes]]
+) -> None:
+    """Have a version refer to a frozen body, which the versions of its model have in common."""
+    size, found = measured(pieces())  # whoever registers may have changed the table
+    if found != sha256:
+        raise CorruptState(
+            f"the frozen body of configuration {configuration} is not the one that the table names",
+            hint="Its rows were changed by hand. cerebro.materialize() makes the tables of a run anew.",
+        )
+    body = _body_table(table, sha256)
+
+    def make(registry: Database) -> bool:
+        if registry.value(sql("SELECT pg_catalog.to_regclass($1) IS NOT NULL"), ("text",), body.quoted):
+            return False
+        _create(registry, body, BODY_COLUMNS, "__dist_key__")
+        _store_uncompressed(registry, body)
+        return True
+
+    if as_registry(db, make):
+        at, insert = 0, sql("INSERT INTO {body} VALUES ($1, $2, 0)", body=body.sql)
+
+        def add(piece: bytes) -> None:
+            as_registry(db, lambda registry: registry.execute(insert, ("bigint", "bytea"), at, piece))
+
+        for piece in pieces():
+            add(piece)
+            at += len(piece)
+    row = sql("INSERT INTO {name} VALUES ($1, $2, NULL, 0, $3)", name=table.suffixed(WEIGHTS).sql)
+    types = ("integer", "bigint", "text")
+    as_registry(db, lambda registry: registry.execute(row, types, configuration, start, sha256))
+
+
+def measured(pieces: Iterable[bytes]) -> tuple[int, str]:
+    """Their bytes, and the SHA-256 of these."""
+    digest, size = hashlib.sha256(), 0
+    for piece in pieces:
+        digest.update(piece)
+        size += len(piece)
+    return size, digest.hexdigest()
+
+
+def _body_table(table: Name, sha256: str) -> Name:
+    """The body with this checksum, of the versions of the model whose version has these tables."""
+    return Name(table.schema, f"{table.table.rpartition('@')[0]}@body_{sha256[:16]}")
+
+
+def bodies(registry: Database, table: Name) -> list[Name]:
+    """The tables of the bodies that a version refers to."""
+    if WEIGHTS not in endings(registry, table):
+        return []
+    rows = registry.rows(
+        sql(
+            "SELECT DISTINCT pg_catalog.to_jsonb(w) ->> 'body' AS body FROM {name} w WHERE payload IS NULL",
+            name=table.suffixed(WEIGHTS).sql,
+        )
+    )
+    return [_body_table(table, row["body"]) for row in rows]
 
 
 def pieces(
@@ -117,9 +187,30 @@ def pieces(
     def piece(reader: Database) -> dict[str, Any] | None:
         return reader.one(statement, types, start, *given)
 
-    while (row := as_registry(db, piece) if sealed else piece(db)) is not None:
-        yield row["payload"]
-        start = row["start"] + len(row["payload"])
+    def read(step: Callable[[Database], Any]) -> Any:
+        return as_registry(db, step) if sealed else step(db)
+
+    while (row := read(piece)) is not None:
+        if row["payload"] is not None:
+            yield row["payload"]
+            start = row["start"] + len(row["payload"])
+            continue
+        refers = sql(
+            "SELECT body FROM {name} WHERE start = $1 AND {which}", name=table.suffixed(ending).sql, which=which
+        )
+        of = (refers, types, row["start"], *given)
+        body = _body_table(table, read(lambda reader, of=of: reader.value(*of)))  # type: ignore[misc]
+        start = row["start"]
+        for part in _body_pieces(body, read):
+            yield part
+            start += len(part)
+
+
+def _body_pieces(body: Name, read: Callable[[Callable[[Database], Any]], Any]) -> Iterator[bytes]:
+    statement, at = sql("SELECT payload FROM {body} WHERE start = $1", body=body.sql), 0
+    while (part := read(lambda reader, at=at: reader.value(statement, ("bigint",), at))) is not None:  # type: ignore[misc]
+        yield part
+        at += len(part)
 
 
 def endings(registry: Database, table: Name) -> list[str]:
@@ -159,14 +250,18 @@ def lock(registry: Database, table: Name) -> bool:
 def remove(registry: Database, table: Name) -> None:
     """Drop the tables.  One on which objects of users depend is emptied."""
     for ending in endings(registry, table):
-        name = table.suffixed(ending).sql
-        try:
-            with registry.savepoint():
-                registry.execute(sql("DROP TABLE {name}", name=name))
-        except registry.plpy.SPIError as error:
-            if error.sqlstate != DEPENDED_ON:
-                raise
-            registry.execute(sql("TRUNCATE {name}", name=name))
+        drop(registry, table.suffixed(ending))
+
+
+def drop(registry: Database, table: Name) -> None:
+    """Drop a table, or empty one on which objects of users depend."""
+    try:
+        with registry.savepoint():
+            registry.execute(sql("DROP TABLE {name}", name=table.sql))
+    except registry.plpy.SPIError as error:
+        if error.sqlstate != DEPENDED_ON:
+            raise
+        registry.execute(sql("TRUNCATE {name}", name=table.sql))
 
 
 def rows(registry: Database, table: Name, configuration: int) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -185,7 +280,7 @@ def rows(registry: Database, table: Name, configuration: int) -> tuple[dict[str,
     return json.loads(found["info"]), json.loads(found["summary"])
 
 
-def _make(registry: Database, table: Name, content: Content) -> None:
+def _make(registry: Database, table: Name, content: Content, *, refers: bool) -> None:
     info = {**INFO_COLUMNS, **LATER_COLUMNS}
     labels = {one.column: f"{one.type}[]" for one in content.labels}
     of_groups = SUMMARY_OF_GROUPS if content.groups is not None else SUMMARY_OF_ONE_GROUP
@@ -196,7 +291,7 @@ def _make(registry: Database, table: Name, content: Content) -> None:
         )
     for ending, columns, key in (
         ("", MODEL_COLUMNS, "__dist_key__"),
-        (WEIGHTS, WEIGHTS_COLUMNS, "__dist_key__"),
+        (WEIGHTS, {**WEIGHTS_COLUMNS, **({"body": "text"} if refers else {})}, "__dist_key__"),
         ("_info", info, "configuration"),
         ("_summary", {**summary, **labels}, "source_table"),
     ):

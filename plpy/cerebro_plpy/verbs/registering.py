@@ -90,7 +90,13 @@ def add_version(db: Database, given: RegisterArguments) -> int:
     history.require(owned, owned.owns, admin=False)
     version = as_registry(db, lambda registry: history.next_version(registry, name))
     table = references.table_name(name, version)
-    size, sha256 = stored.create(db, table, copy.content, copy.weights)
+    body = model.body(db) if given.group_value is None and model.grouped is None else None
+    if body is None:
+        size, sha256 = stored.create(db, table, copy.content, copy.weights)
+    else:
+        stored.create(db, table, copy.content, stored.cut_rows(model.key, model.own_rows(db)), refers=True)
+        stored.refer(db, table, model.key, body.start, body.sha256, body.pieces)
+        size, sha256 = stored.measured(model.weights(db))
     if model.version(db) != before:
         raise SerializationFailure(f"'{model.table.text}' was changed while it was copied.", hint="Try again.")
     copied = {"model_table": str(model.table.name), **copy.told, "bytes": size, "sha256": sha256}

@@ -26,6 +26,7 @@ from ...sessions.session import Session
 from ..record import state_tables
 from ..record.log import RunLog, StateOnRecord
 from ..record.run import SMALL_STATE, Run
+from ..record.state_tables import StatePlace
 from ..request.output import latest_run
 from ..request.request import FitConfiguration, RunRequest
 from ..tables import group_tables
@@ -53,6 +54,7 @@ class GivenWeights:
 
     chunks: Sql | None  # the table that has them in chunks; None: they are one value
     sha256: str | None  # of that value
+    body: tuple[int, str] | None  # the start and the checksum of the frozen body that the chunks refer to
     named: ModelColumns  # what the columns of the tables are called
 
 
@@ -149,7 +151,10 @@ def _from_model_tables(db: Database, request: RunRequest) -> Starts:
         if model["large"] and chunks is None:
             raise WrongState(f"model {key} of '{request.asked.output}' has no weights to go on from")
         architecture = request.configurations.architectures[one.model_id].translated
-        given = GivenWeights(chunks, model["sha256"], named)
+        body = None
+        if chunks is not None and chunked is not None and "body" in relations.columns(db, chunked):
+            body = weights.body_of(db, chunks, key, named)
+        given = GivenWeights(chunks, model["sha256"], body, named)
         start = _whole_state(db, run, one, architecture, given) if run else None
         if start is None:
             weights_only.append(key)
@@ -178,13 +183,13 @@ def _whole_state(
         return None
     for state in earlier.states:
         place = state.place(earlier.storage, earlier.dist_keys)
-        if state_tables.are_there(db, place.tables) and _has_weights(db, one.key, place.rows, state, given):
+        if state_tables.are_there(db, place.tables) and _has_weights(db, one.key, place, state, given):
             return Start(Initial.FULL, rows=place.rows, sha256=state.state_sha256, state_bytes=state.state_bytes)
     return None
 
 
-def _has_weights(db: Database, key: int, rows: Sql, state: StateOnRecord, given: GivenWeights) -> bool:
-    first, size = state.weights_offset, state.weights_bytes
+def _has_weights(db: Database, key: int, place: StatePlace, state: StateOnRecord, given: GivenWeights) -> bool:
+    rows, first, size = place.rows, state.weights_offset, state.weights_bytes
     if given.chunks is None:
         if size > weights.LARGEST_VALUE:
             return False  # the given model is a smaller one
@@ -194,6 +199,10 @@ def _has_weights(db: Database, key: int, rows: Sql, state: StateOnRecord, given:
             for query in weights.value_queries(rows, first, size)
         )
         return next(filter(None, hashes), None) == given.sha256
+    if given.body is not None:  # the table refers to a frozen body
+        if place.frozen is None or given.body != (place.frozen.start - first, place.frozen.sha256):
+            return False
+        rows, size = place.rows_without_frozen, size - place.frozen.bytes
     chunks = weights.chunks_sql(key, rows, first, size)
     hashed = sql("SELECT start, sha256(payload) FROM")
     return bool(

@@ -318,6 +318,21 @@ def _is_there(name: Name) -> Sql:
     )
 
 
+def copy_body(db: Database, storage: str, part: FrozenPart, chunks: Name) -> None:
+    """Copy a frozen part into a table of weights, where it belongs to no model and many refer to it."""
+    frozen = frozen_table_name(storage, part.sha256).sql
+    db.execute(
+        sql(
+            "INSERT INTO {chunks} SELECT NULL, start, payload, __dist_key__, $1 FROM {frozen} WHERE {one_copy}",
+            chunks=chunks.sql,
+            frozen=frozen,
+            one_copy=one_copy(frozen),
+        ),
+        ("text",),
+        part.sha256,
+    )
+
+
 def require_frozen_sql(name: Name) -> Sql:
     """Raises an error with a hint if the table of a frozen part, or of given weights, is gone."""
     return sql(
@@ -428,6 +443,16 @@ class StatePlace:
         if self.which == BEST:
             return best_table_name(self.storage, self.model)
         return table_name(self.storage, self.model, self.hop)
+
+    @property
+    def rows_without_frozen(self) -> Sql:
+        """Its rows but those of the frozen part, which it must have: FROM … WHERE …."""
+        return sql(
+            "FROM {table} WHERE hop = {hop} AND __dist_key__ = {key}",
+            table=self._own.sql,
+            hop=self.hop,
+            key=self.dist_key,
+        )
 
     @property
     def rows(self) -> Sql:

@@ -136,7 +136,7 @@ def checked(db: Database, given: dict[str, Any], where: str, named: dict[str, Na
 def _require_no_steps(given: Mapping[str, Any], where: str) -> None:
     """An error for what only the steps of an optimizer have."""
     for name in given:
-        if name in flat.OF_STEPS or name == flat.FROZEN:
+        if name in flat.OF_STEPS or name in flat.OF_EVERY_ARCHITECTURE:
             raise InvalidArgument(
                 f"{where}: trees have no {name}.",
                 hint="They have rounds (how many trees), depth and rate (how much each tree counts).",

@@ -12,6 +12,7 @@ from typing import Any
 
 from cerebro_db.core import codec, documents, run_options
 from cerebro_db.core.architecture import keras_json
+from cerebro_db.core.architecture.adapters import document
 from cerebro_db.core.errors import CorruptState, InUse, InvalidArgument, WrongState
 from cerebro_db.core.events import Event, RunStatus
 from cerebro_db.core.models.model_columns import INFO_COLUMNS, LATER_COLUMNS
@@ -171,8 +172,10 @@ def _make_models(db: Database, made: MadeTables) -> None:
         )
     )
     db.execute(sql("ALTER TABLE {name} ALTER COLUMN weights SET STORAGE EXTERNAL", name=name.sql))
-    cut = RunLog.of_caller(db, run["run"]).plan.cut_models()
-    chunks, changed = None, []
+    log = RunLog.of_caller(db, run["run"])
+    cut, configurations = log.plan.cut_models(), log.known.configurations()
+    adapted = {key for key, (architecture, _, _) in configurations.items() if document.KEY in architecture}
+    chunks, changed, bodies = None, [], set[str]()
     for state in made.states:
         place = state.place(run["storage"], run["dist_keys"])
         dist_key, rows = place.dist_key, place.rows
@@ -188,21 +191,33 @@ def _make_models(db: Database, made: MadeTables) -> None:
         first, size = state.weights_offset, state.weights_bytes
         # To make one value of weights takes three times their size in memory.  Those of a model that was cut, because
         # memory is short, stay in pieces.
-        in_pieces = size > weights.LARGEST_VALUE or (state.model in cut and size > LARGE_PIECES)
+        # A frozen body of models with adapters is there once, and they refer to it.
+        body = place.frozen if state.key in adapted else None
+        in_pieces = body is not None or size > weights.LARGEST_VALUE or (state.model in cut and size > LARGE_PIECES)
         if in_pieces:
             if chunks is None:
                 chunks = name.suffixed("_weights")
                 db.execute(
                     sql(
                         "CREATE TABLE {chunks} (configuration integer, start bigint, payload bytea,"
-                        " __dist_key__ integer) WITH ({whole_pages}) {distributed_by}",
+                        " __dist_key__ integer{body}) WITH ({whole_pages}) {distributed_by}",
                         chunks=chunks.sql,
+                        body=sql(", body text") if adapted else sql(""),
                         whole_pages=state_tables.WHOLE_PAGES,
                         distributed_by=here.distributed_by("__dist_key__"),
                     )
                 )
                 db.execute(sql("ALTER TABLE {chunks} ALTER COLUMN payload SET STORAGE EXTERNAL", chunks=chunks.sql))
-            pieces = weights.chunks_sql(state.key, rows, first, size)
+            own = rows
+            if body is not None:
+                own = place.rows_without_frozen
+                refer = sql("INSERT INTO {chunks} VALUES ($1, $2, NULL, $3, $4)", chunks=chunks.sql)
+                types = ("integer", "bigint", "integer", "text")
+                db.execute(refer, types, state.key, body.start - first, dist_key, body.sha256)
+                if body.sha256 not in bodies:
+                    bodies.add(body.sha256)
+                    state_tables.copy_body(db, run["storage"], body, chunks)
+            pieces = weights.chunks_sql(state.key, own, first, size)
             db.execute(sql("INSERT INTO {chunks} {pieces}", chunks=chunks.sql, pieces=pieces))
         values = () if in_pieces else weights.value_queries(rows, first, size)
         for query in (*values, sql("SELECT NULL::bytea AS value, {dist_key} AS __dist_key__", dist_key=dist_key)):

@@ -1,0 +1,1 @@
+"""Adapters: small numbers that train within frozen layers."""
