@@ -29,6 +29,7 @@ REASONS = {
     "database/cancellation.py:_greenplum": "about the server",
     "database/cancellation.py:_on_segment": "about the server",
     "database/cancellation.py:_scanning": "while a statement runs",
+    "database/entry.py:_is_of_this_version": "about the database",
     "database/listening.py:_calls": "the functions that run",
     "database/listening.py:_paused": "while a function runs",
     "platform/__init__.py:GREENPLUM": "methods without fields",

@@ -464,7 +464,9 @@ def test_the_policy_sees_what_is_on_record_of_complete_epochs_only():
 
     class Losses(Committed):
         def wait(self):
-            return [replace(one, weight=1, loss=float(one.unit.hop), metrics={"accuracy": 0.5}) for one in super().wait()]
+            return [
+                replace(one, weight=1, loss=float(one.unit.hop), metrics={"accuracy": 0.5}) for one in super().wait()
+            ]
 
     Losses().run(Plan(1, models((1, 2), {1: 0, 2: 0}), 2, 2), Looks(3))
     assert seen[0] == {(1, 1): 1.5, (1, 2): None, (2, 1): None, (2, 2): None}

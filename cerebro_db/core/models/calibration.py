@@ -167,8 +167,8 @@ def shifts_of(levels: Sequence[float], predicted: Sequence[Sequence[float]], act
     """The shifts with which so many values lie between two quantiles as they say (conformal prediction).
 
     Two levels as far from one half have the same shift, one downwards, and the median has none: the errors of forecasts
-    that follow each other are alike, so that a few seasons' mean error says little about the next ones.  A level that is
-    alone has a shift with which so many values lie below it.
+    that follow each other are alike, so that a few seasons' mean error says little about the next ones.  A level alone
+    has a shift with which so many values lie below it.
     """
     rows = [(its, truth, distance) for its, truth in zip(predicted, actual) if (distance := distance_of(its)) > 0]
     shifts = [0.0] * len(levels)
@@ -181,9 +181,7 @@ def shifts_of(levels: Sequence[float], predicted: Sequence[Sequence[float]], act
             scores = [sign * (truth - its[place]) / distance for its, truth, distance in rows]
             shifts[place] = sign * _score_of(scores, max(level, 1 - level))
         elif place < other:
-            outside = [
-                max(its[place] - truth, truth - its[other]) / distance for its, truth, distance in rows
-            ]
+            outside = [max(its[place] - truth, truth - its[other]) / distance for its, truth, distance in rows]
             shifts[other] = _score_of(outside, levels[other] - level)
             shifts[place] = -shifts[other]
     return Shifts(max(1, len(actual)), tuple(shifts))
