@@ -479,9 +479,6 @@ class Server:
             (row["state_sha256"], row["segment"]) for row in self.log["hop"] if [row["model"], row["hop"]] == values[1:]
         ]
 
-    def has_queue(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> Rows:
-        return [(True,)]
-
     def hosts(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> Rows:
         return [("us", 1)]
 
@@ -544,11 +541,14 @@ HANDLERS = (
     (r"SELECT model, epoch, value, kept", "objectives"),
     (r"SELECT DISTINCT ON \(model\) model, event", "failed"),
     (r"SELECT decision_id", "decisions"),
-    (r"SELECT model, hop, pg_catalog\.to_jsonb\(h\) ->> 'frozen'", "nothing"),  # frozen parts of states
+    (r"SELECT model, hop, frozen::text", "nothing"),  # frozen parts of states
     (r"SELECT model, parent_hop FROM cerebro\.model", "nothing"),
     (r"SELECT initial_sha256 FROM", "initial_state"),
     (r"SELECT COALESCE\(h\.state_sha256, ''\) AS state_sha256, segment FROM", "state_after"),
-    (r"SELECT 1 WHERE pg_catalog\.to_regclass\('cerebro\.profile'\)", "nothing"),  # nothing was measured
+    (r"SELECT engine, shapes, batch_size, .* FROM cerebro\.profile", "nothing"),
+    (r"SELECT model, epoch > 1 AS later, count\(\*\) AS visits", "nothing"),  # what is measured: too short to be kept
+    (r"SELECT cerebro_internal\._trim_profile", "nothing"),
+    (r"SELECT model, sum\(COALESCE\(sampled, rows\)\)", "nothing"),
     (r"SELECT name, version, kind FROM", "nothing"),  # custom functions
     (r"SELECT request_id", "requests"),
     (r"SELECT event = 'cancel requested'", "cancel_requested"),
@@ -557,7 +557,6 @@ HANDLERS = (
     (r"SELECT event, extract\(epoch FROM at\)", "nothing"),
     (r"SELECT \(COALESCE\(\(SELECT sum", "zero"),
     (r"SELECT seconds_left", "nothing"),
-    (r"SELECT EXISTS \(SELECT FROM pg_catalog\.pg_attribute WHERE attrelid = 'cerebro\.heartbeat'", "has_queue"),
     (r"SELECT current_user::text AS me, cerebro_internal\._hosts\(\)", "hosts"),
     (r"SELECT run, owner, began, standing, share, processors FROM cerebro_internal\._queue\(\)", "queue"),
 )  # fmt: skip

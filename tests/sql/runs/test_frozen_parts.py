@@ -136,30 +136,10 @@ def test_the_checksum_is_that_of_the_whole_state(place: Lab, calm: int) -> None:
         assert hashlib.sha256(b"".join(bytes(payload) for _, payload in payloads)).hexdigest() == sha256
 
 
-@pytest.mark.throw_away
-def test_the_model_table_is_whole_and_has_the_bits_of_whole_states(place: Lab, calm: int) -> None:
-    """Until the extension is updated, the log cannot say where a frozen part is: states are stored whole."""
+def test_the_model_table_is_whole(place: Lab, calm: int) -> None:
     found = place.weights("calm")
     assert all(weights[:BODY] == given()[:BODY] for weights in found.values())
     assert len({weights[BODY:] for weights in found.values()} | {given()[BODY:]}) == 4
-    place("ALTER TABLE cerebro.hop RENAME COLUMN frozen TO of_later")
-    try:
-        run = place.fit("train", "whole", "two", EPOCHS, validation_table="val", options=OPTIONS)
-        there = tables(place, run)
-        assert not any(name.startswith("frozen_") for name in there) and max(there.values()) > BODY
-        extended = place.submit("train", "later", "two", 1, options=OPTIONS)
-        place("SELECT wait(%s)", extended)
-    finally:
-        place("ALTER TABLE cerebro.hop RENAME COLUMN of_later TO frozen")
-    assert place.weights("whole") == found and hops(place, run) == hops(place, calm)
-    place("SELECT resume(%s, epochs => %s)", extended, EPOCHS)
-    assert place.weights("later") == found, "a run with whole states goes on"
-    assert len(frozen_tables(place, extended)) == 1
-    for model in ("whole", "later"):
-        place(f"SELECT materialize(%s, 'plain_{model}')", run if model == "whole" else extended)
-        place(f"SELECT predict_into('plain_{model}', 'garden', 'told_by_{model}')")
-    assert place.value("SELECT count(*) FROM told_by_later") == place.value("SELECT count(*) FROM garden")
-    assert not place("TABLE told_by_whole EXCEPT TABLE told_by_later")
 
 
 def test_a_run_that_was_ended_has_the_same_bits(place: Lab, calm: int, interrupted: tuple[int, str]) -> None:

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cerebro_db import __version__
 from cerebro_db.core import protocol
 from cerebro_db.core.architecture.precision import computed_in
 from cerebro_db.core.errors import (
@@ -211,7 +212,7 @@ class Plpy(SimpleNamespace):
         self.notices.append(text)
 
     def execute(self, plan: Any, *arguments: Any) -> list[dict[str, Any]]:
-        return [{"version": "PostgreSQL", "role": None, "me": 10}]
+        return [{"version": "PostgreSQL", "role": None, "me": 10, "v": __version__}]
 
     def prepare(self, *arguments: Any) -> Any:
         return SimpleNamespace(execute=lambda *arguments: None)

@@ -19,7 +19,7 @@ from cerebro_db.core.scheduling.remaining import RunPace
 
 from ...platform import machine
 from .log import RunLog, read_profile
-from .log.profiles import ModelMeasured, is_kept
+from .log.profiles import ModelMeasured
 from .run import Figures, Model, Run
 
 LEAST_MEASURED = 0.1  # seconds of training: what took less says little
@@ -118,7 +118,7 @@ class RunSpeeds:
     def store(self) -> None:
         """Put on record what the run has measured of its models."""
         run = self.run
-        if run.averages or run.options.in_session or not is_kept(self.log.ask):
+        if run.averages or run.options.in_session:
             return
         of_models = self.log.profiles.measured()
         alike: dict[ProfileKey, list[Model]] = {}

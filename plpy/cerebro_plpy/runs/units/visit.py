@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timezone
 
 from cerebro_db.core import protocol
@@ -21,7 +20,6 @@ from cerebro_db.core.protocol import (
     Group,
     Member,
     MemberVisit,
-    OutgoingState,
     RowsBeside,
     StateRef,
     Trained,
@@ -341,17 +339,10 @@ def _recorded(
             copies += units.objectives.after_evaluation(unit, figures, figures.metrics, rows)
             continue
         assert isinstance(figures, TrainedVisit)
-        state, fused = _as_stored(units, one.member.state), {"fused": one.fused} if one.fused > 1 else {}
+        state, fused = one.member.state, {"fused": one.fused} if one.fused > 1 else {}
         rows.hop(unit, figures, state, stored=one.last, slice_of_time=slice_of_time, seconds={**seconds, **fused})
         copies += units.objectives.after_visit(unit, figures, state.bytes, worker.dist_key, rows)
     return kept, copies
-
-
-def _as_stored(units: Units, state: OutgoingState) -> OutgoingState:
-    """With its frozen part, if that is stored in a table of its own."""
-    if state.frozen is None or units.log.units.knows_frozen_parts:
-        return state
-    return replace(state, frozen=None)
 
 
 def _result(units: Units, one: DoneUnit, part: float) -> Result:
@@ -366,7 +357,7 @@ def _result(units: Units, one: DoneUnit, part: float) -> Result:
 
 def _is_committed(units: Units, worker: Worker, one: DoneUnit, trained: Trained, resident: bool) -> None:
     """``resident``: whether states that are in the trainer's memory stay there until its next order."""
-    unit, figures, state = one.unit, one.figures, _as_stored(units, one.member.state)
+    unit, figures, state = one.unit, one.figures, one.member.state
     if isinstance(unit, Evaluate):
         units.objectives.committed(unit)
         return
@@ -378,8 +369,7 @@ def _is_committed(units: Units, worker: Worker, one: DoneUnit, trained: Trained,
     if state.frozen is not None:
         units.run.frozen_stored.add(state.frozen.sha256)
         worker.frozen.add(state.frozen.sha256)
-    has_a_hole = state.frozen is None and one.member.state.frozen is not None  # and no order would say what fills it
-    if (file := trained.left[state.index]) is not None and not has_a_hole:
+    if (file := trained.left[state.index]) is not None:
         units.keep_file(unit, Left(unit.hop, worker.place, file))
     if state.token in trained.resident and resident:
         assert state.token is not None
@@ -429,7 +419,7 @@ def _store_small(units: Units, worker: Worker, number: int, kept: Sequence[DoneU
 
 def _store_frozen(units: Units, worker: Worker, number: int, kept: Sequence[DoneUnit]) -> list[Statement]:
     """Store the frozen parts that are not stored yet.  In one order, so that no two sessions wait for each other."""
-    states = (_as_stored(units, one.member.state) for one in kept)
+    states = (one.member.state for one in kept)
     parts = {state.frozen.sha256: (state.frozen, state.index) for state in states if state.frozen is not None}
     return [
         Statement(
@@ -448,27 +438,19 @@ def _made(units: Units, worker: Worker, number: int, index: int) -> Sql:
 
 
 def _store_large(units: Units, worker: Worker, number: int, one: DoneUnit) -> list[Statement]:
-    model, hop, state = units.model(one.unit), one.unit.hop, one.member.state
-
-    def store(index: int, start: Sql) -> Statement:
-        return Statement(
+    model, hop = units.model(one.unit), one.unit.hop
+    return [
+        Statement(state_tables.ready_sql(units.platform, units.run, model, hop)),
+        Statement(
             sql(
                 "INSERT INTO {table} (__dist_key__, hop, start, payload)"
-                " SELECT s.__dist_key__, {hop}, {start}, (s.made).payload FROM ({made}) s",
+                " SELECT s.__dist_key__, {hop}, (s.made).start, (s.made).payload FROM ({made}) s",
                 table=state_tables.own_table_of(units.run, model, hop),
                 hop=hop,
-                start=start,
-                made=_made(units, worker, number, index),
+                made=_made(units, worker, number, one.member.state.index),
             )
-        )
-
-    statements = [
-        Statement(state_tables.ready_sql(units.platform, units.run, model, hop)),
-        store(state.index, sql("(s.made).start")),
+        ),
     ]
-    if state.frozen is not None and _as_stored(units, state).frozen is None:
-        statements.append(store(-1 - state.index, sql("{first} + (s.made).start", first=state.frozen.start)))
-    return statements
 
 
 def _free_large(units: Units, kept: Sequence[DoneUnit]) -> list[Statement]:

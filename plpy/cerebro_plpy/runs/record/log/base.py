@@ -22,9 +22,7 @@ Ask = Callable[[Sql, Sequence[Any]], Rows]
 # The tables have the number of a row's owner, and the views show the name.
 ME = sql("pg_catalog.quote_ident(current_user)::pg_catalog.regrole")
 OWN = sql("run = {} AND owner = {me}", me=ME)
-# In a query of cerebro.leaderboard or cerebro.model as ``b``.  Until the extension is updated, those of an earlier
-# version have no column group_number.
-OF_ALL_ROWS = sql("pg_catalog.to_jsonb(b) ->> 'group_number' IS NULL")
+OF_ALL_ROWS = sql("b.group_number IS NULL")  # in a query of cerebro.leaderboard or cerebro.model as ``b``
 OWN_IN_VIEW = sql("run = {} AND owner = current_user")
 LONGEST_TEXT = 10_000  # characters of a message or a reason; the tables take no longer ones
 PLPY_TYPES: tuple[tuple[type, str], ...] = ((bool, "boolean"), (int, "bigint"), (float, "double precision"))

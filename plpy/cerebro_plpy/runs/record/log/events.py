@@ -222,17 +222,9 @@ class Events(Part):
 
     def heartbeat(self, done: int, total: int, left: float | None, standing: QueueEntry | None) -> Statement:
         row = {"rows_done": done, "rows_total": total, "seconds_left": left}
-        if standing is not None:  # until the extension is updated, the table of an earlier version has no such column
+        if standing is not None:
             row["queue"] = codec.encode(standing)
         return self._insert("heartbeat", row)
-
-    def know_queue(self) -> bool:
-        """Whether heartbeats can say how a run stands: until the extension is updated, the table has no such column."""
-        there = sql(
-            "SELECT EXISTS (SELECT FROM pg_catalog.pg_attribute WHERE attrelid = 'cerebro.heartbeat'::regclass"
-            " AND attname = 'queue' AND NOT attisdropped) AS is_there"
-        )
-        return bool(self.ask(there, ())[0][0])
 
     def decide(self, decision: Decision, policy: str) -> Statement:
         """Record a decision."""

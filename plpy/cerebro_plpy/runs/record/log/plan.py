@@ -201,8 +201,7 @@ class PlanLog(Part):
             sql(
                 "SELECT m.model, m.configuration, m.seed, m.initial, m.initial_sha256, m.visits, m.parent,"
                 " m.parent_hop, m.fold,"
-                # Until the extension is updated, the table of an earlier version has no such column.
-                " (pg_catalog.to_jsonb(m) ->> 'group_number')::integer AS group_number"
+                " m.group_number"
                 " FROM cerebro.model m WHERE {own} ORDER BY 1",
                 own=OWN,
             )

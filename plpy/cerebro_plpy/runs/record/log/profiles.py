@@ -30,18 +30,11 @@ class ModelMeasured:
     evaluate: float = 0.0
 
 
-def is_kept(ask: Ask) -> bool:
-    """Whether there is a profile: until the extension is updated, there is no such table."""
-    return bool(ask(sql("SELECT 1 WHERE pg_catalog.to_regclass('cerebro.profile') IS NOT NULL"), ()))
-
-
 def read_profile(ask: Ask, machine: str, cores: int, shapes: Collection[str] = ()) -> SpeedProfile:
     """What earlier runs of this user have measured on this machine, the newest first.
 
     ``shapes``: only of such models; none: of all.
     """
-    if not is_kept(ask):
-        return SpeedProfile(cores=cores)
     found = ask(
         sql(
             "SELECT engine, shapes, batch_size, parallel, run, threads, trainers, visits, train_row, evaluate_row,"

@@ -109,9 +109,7 @@ class States(Part):
             return {}
         found = self._all(
             sql(
-                # Until the extension is updated, the table of an earlier version has no such column.
-                "SELECT model, hop, pg_catalog.to_jsonb(h) ->> 'frozen' AS frozen FROM cerebro.hop h"
-                " WHERE {own} AND {among}",
+                "SELECT model, hop, frozen::text AS frozen FROM cerebro.hop WHERE {own} AND {among}",
                 own=OWN,
                 among=state_tables.among(states),
             )

@@ -33,10 +33,11 @@ FIGURES = {
 HOP = {
     "model": "integer", "hop": "integer", "kind": "text", "epoch": "integer", "segment": "integer", "steps": "bigint",
     "state_bytes": "bigint", "state_sha256": "text", "weights_offset": "bigint", "weights_bytes": "bigint",
-    "saved": "double precision", **FIGURES,
+    "frozen": "jsonb", "saved": "double precision", **FIGURES,
 }  # fmt: skip
 EVALUATION = {
-    "model": "integer", "epoch": "integer", "dataset": "text", "part": "integer", "segment": "integer", **FIGURES,
+    "model": "integer", "epoch": "integer", "dataset": "text", "part": "integer", "segment": "integer",
+    "of_groups": "jsonb", "sampled": "bigint", "weight": "double precision", **FIGURES,
 }  # fmt: skip
 OBJECTIVE = {
     "model": "integer", "epoch": "integer", "hop": "integer", "value": "double precision", "kept": "boolean",
@@ -142,19 +143,16 @@ class UnitRows:
         return [statement() for statement, its in zip(made, rows) if its]
 
     def _of_hops(self) -> Statement:
-        order, columns, frozen = self.order, HOP, sql("")
+        order = self.order
         moment = order.behind or order.saving
-        # Until the extension is updated, the table of an earlier version has no such column, and states are whole.
-        if any("frozen" in row for row in self._hops):
-            columns, frozen = {**HOP, "frozen": "jsonb"}, sql(" frozen,")
         return Statement(
             sql(
                 "INSERT INTO cerebro.hop (run, model, hop, kind, epoch, segment, worker_pid, trainer_pid, rows, steps,"
                 "  loss, metric_name, metric, metrics, metric_states, state_bytes, state_sha256, weights_offset,"
-                "  weights_bytes,{frozen} seconds, started_at, finished_at)"
+                "  weights_bytes, frozen, seconds, started_at, finished_at)"
                 " SELECT {run}, model, hop, kind, epoch, segment, {}, {}, rows, steps,"
                 "  loss, metric_name, metric, metrics::jsonb, metric_states, state_bytes, state_sha256, weights_offset,"
-                "  weights_bytes,{frozen} seconds::jsonb"
+                "  weights_bytes, frozen, seconds::jsonb"
                 "  || jsonb_build_object('save', saved {join} extract(epoch FROM clock.now - {since}) / {}),"
                 "  clock.began + (clock.done - clock.began) * starts,"
                 "  clock.began + (clock.done - clock.began) * ends + (clock.now - clock.done) / {}"
@@ -164,8 +162,7 @@ class UnitRows:
                 run=self.run,
                 join=sql("+") if order.behind is None else sql(", 'behind',"),
                 since=sql("now()") if moment is None else sql("{}"),
-                frozen=frozen,
-                columns=_typed(columns),
+                columns=_typed(HOP),
             ),
             [
                 order.worker_pid,
@@ -180,27 +177,20 @@ class UnitRows:
         )
 
     def _of_evaluations(self) -> Statement:
-        order, columns, further = self.order, EVALUATION, sql("")
-        # Until the extension is updated, the table of an earlier version lacks such columns; nor has it groups.
-        for name, type in (("of_groups", "jsonb"), ("sampled", "bigint"), ("weight", "double precision")):
-            if any(name in row for row in self._evaluations):
-                columns, further = (
-                    {**columns, name: type},
-                    sql("{further} {name},", further=further, name=identifier(name)),
-                )
+        order = self.order
         return Statement(
             sql(
                 "INSERT INTO cerebro.evaluation (run, model, epoch, dataset, part, segment, worker_pid,"
-                " rows, loss, metric_name, metric, metrics, metric_states, seconds,{further} started_at, finished_at)"
+                " rows, loss, metric_name, metric, metrics, metric_states, seconds, of_groups, sampled, weight,"
+                "  started_at, finished_at)"
                 " SELECT {run}, model, epoch, dataset, part, segment, {}, rows, loss, metric_name, metric,"
-                "  metrics::jsonb, metric_states, seconds::jsonb,{further}"
+                "  metrics::jsonb, metric_states, seconds::jsonb, of_groups, sampled, weight,"
                 "  clock.began + (clock.done - clock.began) * starts, clock.began + (clock.done - clock.began) * ends"
                 " FROM (SELECT t.*, coalesce({}::timestamptz, t.now) AS done"
                 "         FROM (SELECT {}::timestamptz AS began, clock_timestamp() AS now) t) clock,"
                 "  pg_catalog.jsonb_to_recordset({}) AS e ({columns})",
                 run=self.run,
-                further=further,
-                columns=_typed(columns),
+                columns=_typed(EVALUATION),
             ),
             [order.worker_pid, order.behind, order.began, json.dumps(self._evaluations)],
         )

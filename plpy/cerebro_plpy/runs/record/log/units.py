@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -71,9 +70,7 @@ class UnitLog(Part):
         return int(
             self._value(
                 sql(
-                    # Until the extension is updated, the table of an earlier version has no column for a sample.
-                    "SELECT COALESCE((SELECT max(s.rows) FROM (SELECT"
-                    "  sum(COALESCE((pg_catalog.to_jsonb(e) ->> 'sampled')::bigint, e.rows)) AS rows"
+                    "SELECT COALESCE((SELECT max(s.rows) FROM (SELECT sum(COALESCE(e.sampled, e.rows)) AS rows"
                     "  FROM cerebro.evaluation e WHERE {own} GROUP BY e.model, e.epoch) s),"
                     " (SELECT r.rows_per_epoch FROM cerebro.run r WHERE {own}))",
                     own=OWN,
@@ -176,18 +173,6 @@ class UnitLog(Part):
             return None
         *figures, counted = found[0]
         return (*figures, counted_states(counted))  # type: ignore[return-value]
-
-    @functools.cached_property
-    def knows_frozen_parts(self) -> bool:
-        """Whether a hop on record can have one: until the extension is updated, the table has no such column."""
-        found = self.ask(
-            sql(
-                "SELECT 1 FROM pg_catalog.pg_attribute WHERE attrelid = 'cerebro.hop'::pg_catalog.regclass"
-                " AND attname = 'frozen' AND NOT attisdropped"
-            ),
-            (),
-        )
-        return bool(found)
 
     def driven_seconds(self) -> float:
         """How long sessions have driven the run, before the one that asks."""
