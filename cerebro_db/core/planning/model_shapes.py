@@ -34,14 +34,21 @@ class ModelShapes:
         architecture, compiled = definition["architecture"], definition["compile"]
         if id(architecture) not in self._known:
             self._known[id(architecture)] = architecture, _hash(_sizes(architecture, _names(architecture)))
-        optimizer = compiled["optimizer"]
         told = [
             self._known[id(architecture)][1],
-            [optimizer["class_name"], sorted(optimizer.get("config") or {})],
+            _kind(compiled.get("optimizer")),
             _sizes([compiled.get("loss"), compiled.get("metrics"), compiled.get("weighted_metrics")], {}),
             self._rows,
         ]
         return _hash(told)
+
+
+def _kind(optimizer: Any) -> Any:
+    """Its class, and which of its numbers are said: momentum, for instance, is one more number for each weight."""
+    if not isinstance(optimizer, Mapping):  # none is said, or the log was changed by hand
+        return None
+    config = optimizer.get("config")
+    return [optimizer.get("class_name"), sorted(config) if isinstance(config, Mapping) else []]
 
 
 def _hash(told: Any) -> str:

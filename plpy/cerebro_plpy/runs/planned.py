@@ -31,7 +31,7 @@ def plan(db: Database, run: int) -> list[dict[str, Any]]:
     took = log.profiles.took()
     return [
         {
-            "chosen": chosen,
+            "taken": taken,
             "engine": one.engine,
             "threads": one.threads,
             "segments": segments,
@@ -39,7 +39,7 @@ def plan(db: Database, run: int) -> list[dict[str, Any]]:
             "seconds": one.seconds,
             "share": one.share,
             "why": one.why,
-            "took": took if chosen else None,
+            "took": took if taken else None,
         }
-        for chosen, one in shapes
+        for taken, one in shapes
     ]

@@ -203,6 +203,7 @@ def test_security_definer_functions_pin_their_search_path(server: str) -> None:
         "cerebro_internal._queue()",
         "cerebro_internal._sessions()",
         "cerebro_internal._smallints(bytea)",
+        "cerebro_internal._trim_profile(name)",
         "cerebro_internal._trainer_limit(name,name)",
     }
     assert all("search_path=pg_catalog, pg_temp" in settings for _, settings in found)

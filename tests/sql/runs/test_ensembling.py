@@ -171,17 +171,17 @@ def test_a_budget_that_is_used_when_the_run_has_ended(noisy: Lab) -> None:
     """The call does by default the same with fewer models, and says what the budget was too small for."""
     noisy(
         "CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF new.event = 'finished' THEN"
-        " PERFORM pg_sleep(5); END IF; RETURN new; END $$;"
+        " PERFORM pg_sleep(6); END IF; RETURN new; END $$;"
         "CREATE TRIGGER dawdle BEFORE INSERT ON cerebro.event FOR EACH ROW EXECUTE FUNCTION dawdle()"
     )
     try:
-        train(noisy, "late", "price", budget="2 seconds", segments=2)
+        train(noisy, "late", "price", budget="4 seconds", segments=2)
     finally:
         noisy("DROP TRIGGER dawdle ON cerebro.event; DROP FUNCTION dawdle()")
     told = noisy.told()
     assert any(OUTCOME.search(line) for line in told), "\n".join(told)
     assert noisy.value("SELECT count(*) FROM late_info WHERE calibration IS NOT NULL") == 1
-    said = next((line for line in told if "a budget of 2 s is too small for these rows" in line), None)
+    said = next((line for line in told if "a budget of 4 s is too small for these rows" in line), None)
     assert said is not None and "the ensemble and the calibration" in said, "\n".join(told)
 
 

@@ -15,7 +15,7 @@ from tests.sql import users
 from tests.sql.lab import Json, Lab, layer, sequential
 
 ROWS, SEGMENTS = 12_000, 2
-PLAN = "SELECT chosen, engine, threads, segments, parallel, seconds, share, why, took FROM cerebro.plan(%s)"
+PLAN = "SELECT taken, engine, threads, segments, parallel, seconds, share, why, took FROM cerebro.plan(%s)"
 PROFILE = (
     "SELECT engine, batch_size, threads, trainers, visits, train_row, evaluate_row, hop, state_bytes"
     " FROM cerebro.profile WHERE run = %s AND visits > 0"
@@ -69,7 +69,7 @@ def plan(lab: Lab, run: int) -> list[dict[str, Any]]:
 def test_a_later_run_expects_what_an_earlier_one_has_taken(place: Lab) -> None:
     first = fit(place, listed(16, 64), "first")
     before, *_ = plan(place, first)
-    assert before["chosen"] and before["seconds"] is None and before["took"] > 0
+    assert before["taken"] and before["seconds"] is None and before["took"] > 0
     rows = place(PROFILE, first)
     assert len(rows) == 2 and {row[:3] for row in rows} == {("tensorflow", 8, before["threads"])}
     for *_, trainers, visits, train, evaluate, hop, size in rows:
@@ -124,7 +124,7 @@ def test_options_and_replays_fix_the_threads(place: Lab) -> None:
         " validation_table => 'others_packed', options => %s)",
         json.dumps(listed(24)), json.dumps({"replay": run}),
     )  # fmt: skip
-    ((threads, why),) = [(row["threads"], row["why"]) for row in plan(place, replayed) if row["chosen"]]
+    ((threads, why),) = [(row["threads"], row["why"]) for row in plan(place, replayed) if row["taken"]]
     assert threads == 1 and str(run) in why
 
 

@@ -106,18 +106,21 @@ class Sharing:
     # -- before the loop ---------------------------------------------------------------------------
 
     async def beat(self) -> None:
-        """Say that the run begins, and look: while nothing is known of its pace."""
+        """Say that the run begins, and look: of its pace, its plan is all that is known."""
         if self._rows is None:  # of thousands of models, this takes a moment
             models = self.run.models.values()
             done = sum(map(self.run.rows_done, models))
             self._rows = done, max(done, self.run.epochs * sum(map(self.run.rows_of, models)))
         done, total = self._rows
-        mine = self.standing(self.run.segments, None, total - done)
+        plan = self.run.options.plan
+        expected = None if plan is None else plan.chosen.seconds
+        left = None if expected is None else expected * (total - done) / max(total, 1)
+        mine = self.standing(self.run.segments, left, total - done)
         if mine is None:
             return
         if time.monotonic() - self._beat_at >= BEAT_EVERY:
             self._beat_at = time.monotonic()
-            await self.log.events.heartbeat(done, total, None, mine)
+            await self.log.events.heartbeat(done, total, left, mine)
         await self.look(mine, busy=False)
 
     def wait_for_turn(self, attention: IncomingRequests) -> None:
