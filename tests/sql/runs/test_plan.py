@@ -169,7 +169,7 @@ def test_engines_that_were_measured_need_no_trial(place: Lab) -> None:
         " 'built'", auto,
     )  # fmt: skip
     assert (engine, tried, of_run) == ("jax", None, str(run))
-    assert place.value("SELECT engine FROM cerebro.plan(%s) WHERE chosen", auto) == "auto"
+    assert place.value("SELECT engine FROM cerebro.plan(%s) WHERE taken", auto) == "auto"
 
 
 def test_a_group_that_was_rehearsed_needs_no_rehearsal(place: Lab) -> None:
