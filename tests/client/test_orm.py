@@ -16,6 +16,7 @@ from cerebro_db.client import orm
 from cerebro_db.client.errors import ReadOnly
 
 VIEWS = orm.View.__subclasses__()
+WITHOUT_A_KEY = {"profiles"}  # nothing tells their rows apart, as SQLAlchemy needs it
 TYPES = {
     "BIG_INTEGER": {"bigint"},
     "INTEGER": {"integer"},
@@ -58,7 +59,7 @@ def test_every_view_of_runs_has_a_model(server: str) -> None:
         )
         there = {name for (name,) in cursor.fetchall()}
     connection.close()
-    assert {view.__tablename__ for view in VIEWS} == there
+    assert {view.__tablename__ for view in VIEWS} == there - WITHOUT_A_KEY
 
 
 @pytest.fixture(scope="module")
