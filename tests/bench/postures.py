@@ -32,7 +32,7 @@ from tests.bench.stage import Skipped
 from tests.sql.lab import Json
 
 NETWORK, VOTE, MEAN = "cnn_lstm", "cnn_lstm, a vote of three", "cnn_lstm, the mean of three"
-NETWORK_SMOOTHED = "cnn_lstm, smoothed over a minute"
+NETWORK_SMOOTHED = "cnn_lstm, smoothed"
 RULE, WINDOWS, SMOOTHED = "cut-point of a minute", "trees, window by window", "trees, smoothed over a minute"
 SETS = ("persons", "published", "loading")
 NAMES = {
@@ -52,6 +52,8 @@ SMALL = {"architecture": "cnn_lstm", "blocks": 3, "channels": 8, "hidden": 32, "
 CONFIGURATIONS = [{**SMALL, "learning_rate": rate} for rate in (0.005, 0.004, 0.003)]
 SEQUENCE = {"by": "subject", "order": "at", "length": WINDOW, "target": "each", "every": STEP, "gap": "15 seconds",
             "breaks": ["away"], "rest": "wrap"}  # fmt: skip
+TRUE_STEPS, TRUE_OF_VALIDATION = "true_steps", "true_steps_of_validation"
+SIDES = (0, 10, 20, 30)  # seconds before and after a step over which its probability is averaged
 SITTING, UPRIGHT = "sitting", "upright"
 PUBLISHED = "CEREBRO_DEEP_POSTURES"
 HOURS = 2  # of the recording that is prepared
@@ -122,10 +124,11 @@ def of_persons(database: Database, wanted: list[str], persons: int, epochs: int)
         found = {f"P{number:02}": recording(number, DAYS) for number in range(persons)}
         load(database, found)
         parts: dict[str, int] = dict(lab("SELECT subject, fifth FROM persons"))
-        lab("CREATE TABLE true_steps AS"
-            " SELECT s.subject, min(at) AS at, mode() WITHIN GROUP (ORDER BY posture) AS posture"
-            " FROM samples s JOIN persons p USING (subject) WHERE fifth = 1 AND NOT away"
-            " GROUP BY s.subject, floor(extract(epoch FROM at) / %s)", STEP)  # fmt: skip
+        for table, fifth in ((TRUE_STEPS, 1), (TRUE_OF_VALIDATION, 2)):
+            lab(f"CREATE TABLE {table} AS"
+                " SELECT s.subject, min(at) AS at, mode() WITHIN GROUP (ORDER BY posture) AS posture"
+                " FROM samples s JOIN persons p USING (subject) WHERE fifth = %s AND NOT away"
+                " GROUP BY s.subject, floor(extract(epoch FROM at) / %s)", fifth, STEP)  # fmt: skip
         held = {name: one for name, one in found.items() if parts[name] == 1}
         if any(one.startswith("cnn_lstm") for one in wanted):
             yield from networks(database, wanted, epochs)
@@ -208,13 +211,14 @@ def networks(database: Database, wanted: list[str], epochs: int) -> Iterator[Jso
             yield {"contender": NETWORK, **judged(database), "seconds": trained + seconds, "before_training": packing,
                    "predicting_seconds": seconds}  # fmt: skip
     if NETWORK_SMOOTHED in wanted:
-        lab("TRUNCATE predicted")
-        sits = f"CASE predicted_posture WHEN '{SITTING}' THEN probability ELSE 1 - probability END"
-        lab(f"INSERT INTO predicted SELECT subject, at - interval '{STEP - 1} seconds', CASE WHEN avg({sits}) OVER"
-            " (PARTITION BY subject ORDER BY at RANGE BETWEEN interval '30 seconds' PRECEDING"
-            f" AND interval '30 seconds' FOLLOWING) > 0.5 THEN '{SITTING}' ELSE '{UPRIGHT}' END"
-            " FROM steps_1_raw")  # fmt: skip
-        yield {"contender": NETWORK_SMOOTHED, **judged(database), "seconds": trained}
+        into(database, "sitters", "steps_of_validation", 1, "validation")
+        errors = []
+        for side in SIDES:
+            smooth(database, "steps_of_validation", side)
+            errors.append(abs(judged(database, TRUE_OF_VALIDATION)["bout_error"]))
+        side = SIDES[int(np.argmin(errors))]
+        smooth(database, "steps_1", side)
+        yield {"contender": NETWORK_SMOOTHED, "side": side, **judged(database), "seconds": trained}
     if VOTE in wanted:
         lab("TRUNCATE predicted")
         lab("INSERT INTO predicted SELECT subject, at, mode() WITHIN GROUP (ORDER BY posture)"
@@ -228,10 +232,21 @@ def networks(database: Database, wanted: list[str], epochs: int) -> Iterator[Jso
         yield {"contender": MEAN, **judged(database), "seconds": trained}
 
 
-def into(database: Database, model: str, steps: str, configuration: int) -> None:
+def smooth(database: Database, steps: str, side: int) -> None:
+    """``predicted`` has the steps by the mean of their probabilities over so many seconds before and after each."""
+    lab = database.lab
+    lab("TRUNCATE predicted")
+    sits = f"CASE predicted_posture WHEN '{SITTING}' THEN probability ELSE 1 - probability END"
+    lab(f"INSERT INTO predicted SELECT subject, at - interval '{STEP - 1} seconds', CASE WHEN avg({sits}) OVER"
+        f" (PARTITION BY subject ORDER BY at RANGE BETWEEN interval '{side} seconds' PRECEDING"
+        f" AND interval '{side} seconds' FOLLOWING) > 0.5 THEN '{SITTING}' ELSE '{UPRIGHT}' END"
+        f" FROM {steps}_raw")  # fmt: skip
+
+
+def into(database: Database, model: str, steps: str, configuration: int, source: str = "held_out") -> None:
     """A step is predicted with the time of its last row, and begins some rows before."""
     lab = database.lab
-    lab("SELECT cerebro.predict_into(%s, 'held_out', %s, configuration => %s)", model, f"{steps}_raw", configuration)
+    lab("SELECT cerebro.predict_into(%s, %s, %s, configuration => %s)", model, source, f"{steps}_raw", configuration)
     begins = f"at - interval '{STEP - 1} seconds'"
     lab(f"CREATE TABLE {steps} AS SELECT subject, {begins} AS at, predicted_posture AS posture FROM {steps}_raw")
 
@@ -248,23 +263,23 @@ def predict(database: Database, sits: dict[str, np.ndarray], persons: dict[str, 
         )
 
 
-def judged(database: Database) -> Json:
-    """What the table ``predicted`` says of the persons that are held out."""
+def judged(database: Database, truth: str = TRUE_STEPS) -> Json:
+    """What the table ``predicted`` says of the persons that are held out, or of those for validation."""
     lab = database.lab
     ((steps, right),) = lab("SELECT count(*), avg((t.posture IS NOT DISTINCT FROM p.posture)::int)::float8"
-                            " FROM true_steps t FULL JOIN predicted p USING (subject, at)")  # fmt: skip
+                            f" FROM {truth} t FULL JOIN predicted p USING (subject, at)")  # fmt: skip
     found: Json = {"accuracy": right, "steps": steps}
     for before, name in ((SITTING, "rise"), (UPRIGHT, "sit")):
         ((sensitivity, value),) = lab(
-            "SELECT sensitivity, predictive_value FROM cerebro.transitions('true_steps', 'predicted', %s, 'subject',"
+            "SELECT sensitivity, predictive_value FROM cerebro.transitions(%s, 'predicted', %s, 'subject',"
             " 'at', 'posture', %s) WHERE subject_value IS NULL AND class_before = %s",
-            TOLERANCE, STEP, before)  # fmt: skip
+            truth, TOLERANCE, STEP, before)  # fmt: skip
         found |= {f"{name}_sensitivity": sensitivity, f"{name}_value": value}
     mean_bout = (
         "SELECT 60 * sum(hours) / sum(bouts) FROM cerebro.bouts(%s, 'subject', 'at', 'posture', %s)"
         " WHERE day IS NULL AND class = %s"
     )
-    predicted, true = (lab.value(mean_bout, table, STEP, SITTING) for table in ("predicted", "true_steps"))
+    predicted, true = (lab.value(mean_bout, table, STEP, SITTING) for table in ("predicted", truth))
     return {**found, "mean_bout": predicted, "true_mean_bout": true, "bout_error": predicted / true - 1}
 
 
