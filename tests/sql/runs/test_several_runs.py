@@ -139,6 +139,8 @@ def test_a_run_that_waits_can_be_cancelled_and_resumed(place: Lab, submitted: An
 
 
 def test_a_run_in_its_callers_own_session_does_not_wait(place: Lab, submitted: Any) -> None:
+    if place.greenplum:
+        pytest.skip("a fault of Greenplum 7.0.0: beside other sessions, an open transaction loses rows")
     timed = submitted(LONG, budget={"seconds": 15})
     eventually(lambda: hops(place, timed) > 0, what="the run with a budget trains")
     with contextlib.closing(place.connect()) as session:
