@@ -22,6 +22,7 @@ from tests.bench import (
     groups,
     growth,
     hops,
+    large,
     many,
     meter,
     mixed,
@@ -46,7 +47,14 @@ from tests.bench.stage import Contender, Skipped, Stage
 from tests.bench.works import REUSE, WORKS, FrozenWork, GroupedWork, Work
 
 REDUCING = ("rows", "configurations", "epochs", "budget", "rivals")  # the options that make works smaller
-OF_SETS = (*tabular.WORKS, "adapters", "related", "posture", "forecasts")  # they have data sets in place of a work
+OF_SETS = (
+    *tabular.WORKS,
+    "adapters",
+    "related",
+    "posture",
+    "forecasts",
+    "large",
+)  # they have data sets in place of a work
 BY_NAME = {**{work.name: [work] for works in WORKS.values() for work in works}, **WORKS}
 CONTENDERS_OF = {
     "packing": other_work.PACKING,
@@ -189,6 +197,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(forecasts.table(lines), flush=True)
             found["works"]["forecasts"] = results.rounded({"scores": lines})
             results.write(found, path.with_suffix(".json"))
+        if asked.large:
+            print("\n## large: ten million rows and six minutes\n")
+            lines = large.compared(
+                served, asked.contenders, rows=asked.rows, budget=asked.budget, record=record, say=say
+            )
+            print(large.table(lines), flush=True)
+            found["works"]["large"] = results.rounded({"measured": lines})
+            results.write(found, path.with_suffix(".json"))
         if len(growing) > 1:
             print(f"\n## growth\n\n{growth.table(growing)}\n\n{growth.simulation_table(growing)}")
             growth.draw(growing, path.with_suffix(".png"))
@@ -198,7 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def read(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description="docs/benchmarks.md")
     names = list(dict.fromkeys([*CONTENDERS, *(name for known in CONTENDERS_OF.values() for name in known)]))
-    sets = (*tabular.WORKS.values(), related.SETS, postures.SETS, postures.NAMES, forecasts.SETS)
+    sets = (*tabular.WORKS.values(), related.SETS, postures.SETS, postures.NAMES, forecasts.SETS, large.NAMES)
     names += [name for one in (*sets, adapters.NAMES) for name in one]
     works = [*WORKS, *OF_SETS]
     parser.add_argument("--works", type=chosen([*BY_NAME, *OF_SETS]), default=works, help=", ".join(works))
@@ -224,6 +240,7 @@ def read(arguments: Sequence[str] | None) -> argparse.Namespace:
     asked.tables = [name for name in tabular.WORKS if name in asked.works]
     asked.related, asked.adapters = "related" in asked.works, "adapters" in asked.works
     asked.posture, asked.forecasts = "posture" in asked.works, "forecasts" in asked.works
+    asked.large = "large" in asked.works
     asked.works = [
         work.but(**smaller, configurations=work.configurations[: asked.configurations])
         for name in asked.works

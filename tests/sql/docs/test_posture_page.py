@@ -47,7 +47,7 @@ def test_bouts_and_transitions_are_reported(shown: dict[str, Rows]) -> None:
     assert len(found) == 6 and {row[1] for row in found} == {"sitting", "upright"} and all(row[3] > 3 for row in found)
     moved = of(shown, "cerebro.transitions(")
     assert {row[0] for row in moved} == {"sitting", "upright"}
-    assert all(found > 0.6 and right > 0.4 for _, found, right in moved), moved  # the page draws its persons anew
+    assert all(min(found, right) > 0.6 for _, found, right in moved), moved
 
 
 def test_most_of_three_models_decide(shown: dict[str, Rows], lab: Lab) -> None:
