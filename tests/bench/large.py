@@ -84,7 +84,9 @@ def ours(database: Database, name: str, budget: int) -> Iterator[Json]:
         " ELSE 1 - p.probability END))) FROM cerebro.predict('large_models', 'SELECT * FROM large_held_out', 'id') p"
         " JOIN large_held_out h ON h.id::text = p.key_value"
     )
-    count = lab.value("SELECT count(*) FROM leaderboard WHERE run = %s AND objective_value IS NOT NULL AND parent IS NULL", number)
+    count = lab.value(
+        "SELECT count(*) FROM leaderboard WHERE run = %s AND objective_value IS NOT NULL AND parent IS NULL", number
+    )
     lab("SELECT forget(%s)", number)
     lab("DROP TABLE large_models, large_models_info, large_models_summary")
     yield {"contender": name, "log_loss": float(loss), "compared": count, "seconds": seconds}

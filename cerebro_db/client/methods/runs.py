@@ -130,7 +130,7 @@ class RunMethods(DatabaseClient):
         """The shape in which a run of yours trains, and then those that it was compared with.
 
         ``seconds`` is what the training was expected to take, by what earlier runs have measured, and ``took`` what it
-        took. Searches have no plan.
+        took. Searches and models of groups train by the plain rules.
         """
         columns = ", ".join(PlannedShape._fields)
         rows = self.rows(f"SELECT {columns} FROM cerebro.plan(%s)", (number_of(run),))

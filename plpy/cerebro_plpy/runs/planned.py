@@ -22,9 +22,7 @@ def plan(db: Database, run: int) -> list[dict[str, Any]]:
         raise no_such_run(run)
     if options.plan is None:
         raise UndefinedObject(
-            f"run {run} has no plan.",
-            hint="Runs of a list of configurations have one (cerebro.fit), from version 0.3.0 on; searches, runs with"
-            " folds or groups, with trees, and those in your own session train by the plain rules.",
+            f"run {run} has no plan.", hint="An earlier version has begun it. From 0.3.0 on, runs have a plan."
         )
     _, segments = log.known.size(relations.current_role(db))
     shapes = [(True, options.plan.chosen), *((False, one) for one in options.plan.others)]

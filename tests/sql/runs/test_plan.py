@@ -182,15 +182,34 @@ def test_a_group_that_was_rehearsed_needs_no_rehearsal(place: Lab) -> None:
     assert place(told, second) == [(event, str(first))]
 
 
-def test_searches_have_no_plan(place: Lab) -> None:
+def test_searches_train_by_the_plain_rules(place: Lab) -> None:
     run = place.value(
         "SELECT cerebro.search('points_packed', 'searched', %s, method => 'random', max_configurations => 2,"
         " epochs => 1, architectures => %s)",
         json.dumps({"learning_rate": {"log_uniform": [0.001, 0.1]}}), json.dumps([network(16)]),
     )  # fmt: skip
+    (only,) = plan(place, run)
+    assert only["taken"] and only["seconds"] is None and only["took"] > 0
+    assert "a search keeps all segments busy" in only["why"]
+
+
+def test_runs_of_earlier_versions_have_no_plan(place: Lab) -> None:
+    run = fit(place, listed(16), "of_earlier")
+    place("UPDATE cerebro.run SET options = options - 'plan' WHERE run = %s", run)
     with pytest.raises(psycopg2.Error, match=f"run {run} has no plan") as refused:
         plan(place, run)
     assert refused.value.pgcode == UndefinedObject.sqlstate
+
+
+def test_models_of_folds_are_planned(place: Lab) -> None:
+    place("SELECT cerebro.pack('points', 'points_folded', 'y', inputs => 'x', folds => 2, segments => 2)")
+    told = [
+        place.value("SELECT cerebro.fit('points_folded', %s, %s, epochs => 2)", f"folded_{n}", json.dumps(listed(24)))
+        for n in range(2)
+    ]
+    before, after = (plan(place, run)[0] for run in told)
+    assert before["seconds"] is None and after["seconds"] > 0
+    assert place.value("SELECT options -> 'plan' ->> 'models' FROM run WHERE run = %s", told[1]) == "3"
 
 
 def test_users_see_their_own_measurements_only(server: str) -> None:

@@ -36,16 +36,11 @@ def with_plan(
     epochs: int,
     evaluate_every: int,
 ) -> RunOptions:
-    """The options with the plan of the run, and with the threads that it has chosen.
-
-    Without a plan: a search, whose configurations are not known; models of folds and groups; trees; a run in the
-    caller's own session, which trains on one segment after the other.
-    """
-    rows = source.dataset
-    planned = definitions and not (chosen.in_session or chosen.averaging or rows.folds or rows.has_groups)
-    if not planned or any(trees.are_grown(one["architecture"]) for one in definitions):
-        return chosen
+    """The options with the plan of the run, and with the threads that it has chosen."""
     possible = _possible(given, chosen)
+    if why := _by_the_plain_rules(source, definitions, chosen):
+        plain = PricedShape(possible.engine, possible.threads, parallel=possible.parallel, why=why)
+        return replace(chosen, plan=ShapePlan(plain))
     models = _models(source, definitions, chosen)
     profile = SpeedProfile(cores=possible.cores)
     if not chosen.trainer.deterministic:  # such a run is the same, whatever was measured
@@ -64,8 +59,25 @@ def with_plan(
     return replace(chosen, plan=plan, trainer=replace(chosen.trainer, threads=plan.chosen.threads))
 
 
+def _by_the_plain_rules(source: Packed, definitions: Sequence[Definition], chosen: RunOptions) -> str:
+    """Why nothing is compared; empty: shapes are."""
+    if chosen.in_session:
+        return "the plain rules: the run trains in its caller's session, on one segment after the other"
+    if chosen.averaging:
+        return "the plain rules: averaging keeps all segments busy"
+    if not definitions:
+        return "the plain rules: a search keeps all segments busy, and chooses its models later"
+    if source.dataset.has_groups:
+        return "the plain rules: the models of groups keep all segments busy"
+    if any(trees.are_grown(one["architecture"]) for one in definitions):
+        return "the plain rules: trees have no profile"
+    return ""
+
+
 def tell(db: Database, plan: ShapePlan, segments: int) -> None:
-    """Say what a dry run has planned."""
+    """Say what a dry run has planned, if it had a choice."""
+    if not plan.models:
+        return
     known = f"{plan.measured} of {counted(plan.models, 'model')} are like models that earlier runs have measured"
     db.notice(f"plan: {in_words(plan.chosen, segments)}: {plan.chosen.why}", f"{known.capitalize()}.")
     for one in plan.others:
@@ -102,6 +114,7 @@ def _possible(given: GivenOptions, chosen: RunOptions) -> Possible:
 
 
 def _models(source: Packed, definitions: Sequence[Definition], chosen: RunOptions) -> list[WorkModel]:
+    """The models of the configurations; with folds, one for each fold, too."""
     rows = [part.rows for part in source.layout.partitions]
     if chosen.visit_rows is not None:
         rows = [min(one, chosen.visit_rows) for one in rows]
@@ -112,4 +125,5 @@ def _models(source: Packed, definitions: Sequence[Definition], chosen: RunOption
         most = fit["steps_per_epoch"] * batch_size if fit.get("steps_per_epoch") else None
         trained = sum(rows if most is None else (min(each, most) for each in rows)) * int(fit.get("epochs", 1))
         models.append(WorkModel(shapes.of(one), batch_size, float(trained)))
-    return models
+    folds = source.dataset.folds
+    return models + [replace(one, rows=one.rows * (folds - 1) / folds) for one in models for _ in range(folds)]
