@@ -143,6 +143,7 @@ OURS = {
     "ours-madlib": ours("ours, MADlib's function", madlib=True),
     "ours-one-by-one": ours("ours, nothing read ahead", read_ahead=False),
     "ours-gradients": ours("ours, gradients", parallel="gradients"),
+    "ours-copies": ours("ours, copies", parallel="copies"),
 }
 RIVALS = {
     "keras": script("(a) Keras", "keras_queue"),
