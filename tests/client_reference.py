@@ -32,8 +32,8 @@ METHODS = {
     ],
     "Follow": [
         "runs", "run", "run_progress", "follow", "watch", "leaderboard", "parameters", "cross_validation", "groups",
-        "learning_curve", "metrics", "decisions", "requests", "plan", "hop_timeline", "run_time", "segments_now",
-        "report", "track",
+        "learning_curve", "metrics", "decisions", "requests", "plan", "profiles", "hop_timeline", "run_time",
+        "segments_now", "report", "track",
     ],
     "Steer": ["stop_model", "go_on", "clone_model", "add_configuration", "extend", "set_budget"],
     "Prepare": ["add_frame", "add_images", "add_accelerometer", "make_task", "pack", "append"],

@@ -472,3 +472,29 @@ class RunTime(View):
     seconds: Mapped[float | None]
     share: Mapped[float | None]
     owner: Mapped[str] = mapped_column(primary_key=True)
+
+
+class MeasuredProfile(View):
+    """What a run has measured of models with the same shapes, for the plans of later runs."""
+
+    __tablename__ = "profiles"
+
+    run: Mapped[int] = mapped_column(primary_key=True)
+    owner: Mapped[str] = mapped_column(primary_key=True)
+    at: Mapped[datetime] = mapped_column(primary_key=True)
+    engine: Mapped[str] = mapped_column(primary_key=True)
+    batch_size: Mapped[int] = mapped_column(Integer, primary_key=True)
+    parallel: Mapped[str] = mapped_column(primary_key=True)
+    threads: Mapped[int] = mapped_column(Integer, primary_key=True)
+    trainers: Mapped[int] = mapped_column(Integer, primary_key=True)
+    machine: Mapped[str]
+    visits: Mapped[int] = mapped_column(primary_key=True)
+    seconds_of_row: Mapped[float]
+    seconds_of_evaluated_row: Mapped[float | None]
+    seconds_building: Mapped[float | None]
+    seconds_of_hop: Mapped[float | None]
+    state_bytes: Mapped[int | None]
+    memory_mb: Mapped[int | None] = mapped_column(Integer)
+    fused: Mapped[int | None] = mapped_column(Integer)
+    fused_share: Mapped[float | None]
+    shapes: Mapped[str] = mapped_column(primary_key=True)

@@ -56,7 +56,7 @@ COMMENT ON FUNCTION cerebro_internal._trim_profile(@types@) IS
 'Deletes what is too much of a user''s profile: it keeps the last three rows of each sort, and at most 2,000.';
 
 CREATE OR REPLACE FUNCTION cerebro.plan(run bigint)
-RETURNS TABLE (taken boolean, engine text, threads integer, segments integer, parallel text, seconds double precision,
+RETURNS TABLE (selected boolean, engine text, threads integer, segments integer, parallel text, seconds double precision,
                share double precision, why text, took double precision)
 LANGUAGE plpython3u AS $py$
 @cerebro@
@@ -65,7 +65,7 @@ $py$;
 COMMENT ON FUNCTION cerebro.plan(@types@) IS
 'The plan of a run of yours: the shape in which it trains, and then the other shapes that were compared with it.
 
-- taken: whether the run trains in this shape.
+- selected: whether the run trains in this shape.
 - engine: tensorflow, jax, torch, or auto (for each configuration the faster one).
 - threads: processor threads of the trainer on each segment.
 - segments: segments that the rows lie on.
@@ -73,5 +73,5 @@ COMMENT ON FUNCTION cerebro.plan(@types@) IS
 - seconds: what the training was expected to take, from the first visit to the last evaluation. NULL: no earlier run has
   measured a model of these shapes.
 - share: of what the plain rules take.
-- why: why it was chosen, or not.
+- why: why the run trains in it, or does not.
 - took: seconds that the training took, or has taken so far, if the run trains in this shape.';

@@ -11,8 +11,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from tests.bench import (
     adapters,
@@ -45,16 +46,10 @@ from tests.bench.contenders import CONTENDERS
 from tests.bench.database import Database, database, write_task
 from tests.bench.stage import Contender, Skipped, Stage
 from tests.bench.works import REUSE, WORKS, FrozenWork, GroupedWork, Work
+from tests.sql.lab import Json
 
 REDUCING = ("rows", "configurations", "epochs", "budget", "rivals")  # the options that make works smaller
-OF_SETS = (
-    *tabular.WORKS,
-    "adapters",
-    "related",
-    "posture",
-    "forecasts",
-    "large",
-)  # they have data sets in place of a work
+OF_SETS = (*tabular.WORKS, "adapters", "related", "posture", "forecasts", "large")  # their data sets are no works
 BY_NAME = {**{work.name: [work] for works in WORKS.values() for work in works}, **WORKS}
 CONTENDERS_OF = {
     "packing": other_work.PACKING,
@@ -153,62 +148,72 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 search.draw(work, repeats, path.with_name(f"{path.stem}-{work.name}.png"))
             if work.name in results.GROWING:
                 growing.append((work, repeats))
-        for name in asked.tables:
-            print(f"\n## {name}: cerebro.train compared with other tools, on rows that are held out\n")
-            lines = tabular.compared(
-                served, name, asked.contenders, asked.rivals, asked.budget,
-                processes=asked.busy, repeats=asked.repeats, record=record, say=say,
-            )  # fmt: skip
-            print(tabular.table(lines), flush=True)
-            found["works"][name] = results.rounded({"busy": asked.busy, "scores": lines})
-            results.write(found, path.with_suffix(".json"))
-        if asked.adapters:
-            print("\n## adapters: low-rank products in a sentence encoder, on made-up texts that are held out\n")
-            lines = adapters.compared(
-                served, asked.contenders, rows=asked.rows, epochs=asked.epochs, configurations=asked.configurations,
-                record=record, say=say,
-            )  # fmt: skip
-            print(adapters.table(lines), flush=True)
-            found["works"]["adapters"] = results.rounded({"measured": lines})
-            results.write(found, path.with_suffix(".json"))
-        if asked.related:
-            print("\n## related: tables that are related, on rows that are later\n")
-            lines = related.compared(
-                served, asked.contenders, asked.rivals, rows=asked.rows, budget=asked.budget,
-                repeats=asked.repeats, record=record, say=say,
-            )  # fmt: skip
-            print(related.table(lines), flush=True)
-            found["works"]["related"] = results.rounded({"scores": lines})
-            results.write(found, path.with_suffix(".json"))
-        if asked.posture:
-            print("\n## posture: whether persons sit, of samples of an accelerometer\n")
-            lines = postures.compared(
-                served, asked.contenders, rows=asked.rows, epochs=asked.epochs, record=record, say=say
-            )
-            print(postures.table(lines), flush=True)
-            found["works"]["posture"] = results.rounded({"measured": lines})
-            results.write(found, path.with_suffix(".json"))
-        if asked.forecasts:
-            print("\n## forecasts: weighted quantile loss, and the part of the values in 0.9 intervals\n")
-            lines = forecasts.compared(
-                served, asked.contenders, asked.rivals, budget=asked.budget,
-                repeats=asked.repeats, record=record, say=say,
-            )  # fmt: skip
-            print(forecasts.table(lines), flush=True)
-            found["works"]["forecasts"] = results.rounded({"scores": lines})
-            results.write(found, path.with_suffix(".json"))
-        if asked.large:
-            print("\n## large: ten million rows and six minutes\n")
-            lines = large.compared(
-                served, asked.contenders, rows=asked.rows, budget=asked.budget, record=record, say=say
-            )
-            print(large.table(lines), flush=True)
-            found["works"]["large"] = results.rounded({"measured": lines})
+        for name, work_of_sets in of_sets(served, asked, record).items():
+            if name not in asked.of_sets:
+                continue
+            print(f"\n## {name}: {work_of_sets.about}\n")
+            lines = work_of_sets.compare()
+            print(work_of_sets.table(lines), flush=True)
+            found["works"][name] = results.rounded({**work_of_sets.more, work_of_sets.key: lines})
             results.write(found, path.with_suffix(".json"))
         if len(growing) > 1:
             print(f"\n## growth\n\n{growth.table(growing)}\n\n{growth.simulation_table(growing)}")
             growth.draw(growing, path.with_suffix(".png"))
     say(f"the results are in {path.with_suffix('.json')}, and every measurement is in {path}")
+
+
+class WorkOfSets(NamedTuple):
+    """A work that has data sets of its own, and tells all its measurements in lines."""
+
+    about: str
+    compare: Callable[[], list[Json]]
+    table: Callable[[list[Json]], str]
+    key: str  # of the lines in the results
+    more: Json = {}
+
+
+def of_sets(served: Database, asked: argparse.Namespace, record: TextIO) -> dict[str, WorkOfSets]:
+    names, rivals = asked.contenders, asked.rivals
+    told: dict[str, Any] = {"record": record, "say": say}
+    with_rivals: dict[str, Any] = {"budget": asked.budget, "repeats": asked.repeats, **told}
+    return {
+        **{
+            name: WorkOfSets(
+                "cerebro.train compared with other tools, on rows that are held out",
+                partial(tabular.compared, served, name, names, rivals, processes=asked.busy, **with_rivals),
+                tabular.table, "scores", {"busy": asked.busy},
+            )
+            for name in tabular.WORKS
+        },
+        "adapters": WorkOfSets(
+            "low-rank products in a sentence encoder, on made-up texts that are held out",
+            partial(
+                adapters.compared, served, names, rows=asked.rows, epochs=asked.epochs,
+                configurations=asked.configurations, **told,
+            ),
+            adapters.table, "measured",
+        ),
+        "related": WorkOfSets(
+            "tables that are related, on rows that are later",
+            partial(related.compared, served, names, rivals, rows=asked.rows, **with_rivals),
+            related.table, "scores",
+        ),
+        "posture": WorkOfSets(
+            "whether persons sit, of samples of an accelerometer",
+            partial(postures.compared, served, names, rows=asked.rows, epochs=asked.epochs, **told),
+            postures.table, "measured",
+        ),
+        "forecasts": WorkOfSets(
+            "weighted quantile loss, and the part of the values in 0.9 intervals",
+            partial(forecasts.compared, served, names, rivals, **with_rivals),
+            forecasts.table, "scores",
+        ),
+        "large": WorkOfSets(
+            "ten million rows and six minutes",
+            partial(large.compared, served, names, rows=asked.rows, budget=asked.budget, **told),
+            large.table, "measured",
+        ),
+    }  # fmt: skip
 
 
 def read(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -237,10 +242,7 @@ def read(arguments: Sequence[str] | None) -> argparse.Namespace:
         smaller.update(rows=asked.rows, validation_rows=max(10, asked.rows // 10))
     if asked.epochs:
         smaller.update(epochs=asked.epochs)
-    asked.tables = [name for name in tabular.WORKS if name in asked.works]
-    asked.related, asked.adapters = "related" in asked.works, "adapters" in asked.works
-    asked.posture, asked.forecasts = "posture" in asked.works, "forecasts" in asked.works
-    asked.large = "large" in asked.works
+    asked.of_sets = [name for name in OF_SETS if name in asked.works]
     asked.works = [
         work.but(**smaller, configurations=work.configurations[: asked.configurations])
         for name in asked.works

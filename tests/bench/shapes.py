@@ -58,7 +58,7 @@ def fitted(stage: Stage, options: Json) -> Measured:
             f"{table}_packed", OUTPUT, json.dumps(listed(work)), work.epochs, f"{table}_packed_validation",
             json.dumps({"seed": 1, **options}),
         )  # fmt: skip
-    ((threads, seconds, took),) = lab("SELECT threads, seconds, took FROM cerebro.plan(%s) WHERE taken", number)
+    ((threads, seconds, took),) = lab("SELECT threads, seconds, took FROM cerebro.plan(%s) WHERE selected", number)
     stage.database.drop_models(OUTPUT)
     return Measured("", meter.taken, 0.0, more={"threads": threads, "expected": seconds, "took": took})
 

@@ -531,3 +531,9 @@ def test_a_dry_run_says_what_would_be_done(trained: Trained, fresh_output: Calla
         trained.cerebro.dry_run("search", **where)
     with pytest.raises(TypeError, match="there is no argument wait"):
         trained.cerebro.dry_run("train", **where, wait=False)
+
+
+def test_a_run_has_a_plan_and_what_it_has_measured(trained: Any) -> None:
+    chosen, *others = trained.cerebro.plan(trained.run)
+    assert chosen.selected and chosen.segments >= 1 and chosen.took > 0 and not any(one.selected for one in others)
+    assert all(one.run == trained.run and one.visits >= 0 for one in trained.cerebro.profiles(trained.run))

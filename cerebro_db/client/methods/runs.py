@@ -17,6 +17,7 @@ from ..orm import (
     Decision,
     LeaderboardEntry,
     LearningCurvePoint,
+    MeasuredProfile,
     Metric,
     Request,
     Run,
@@ -37,7 +38,7 @@ REST = 2.0  # between two looks at a run: at least so many times what the last l
 class PlannedShape(NamedTuple):
     """A row of ``cerebro.plan``: a shape in which a run trains, or could have trained."""
 
-    chosen: bool
+    selected: bool
     engine: str
     threads: int
     segments: int
@@ -125,6 +126,10 @@ class RunMethods(DatabaseClient):
     def requests(self, run: AnyRun) -> RowList[Request]:
         """What people asked of a run, in order, and what became of it."""
         return self._of_run(select(Request).order_by(Request.request_id), Request, run)
+
+    def profiles(self, run: AnyRun) -> RowList[MeasuredProfile]:
+        """What a run has measured of its models, for the plans of later runs."""
+        return self._of_run(select(MeasuredProfile).order_by(MeasuredProfile.at), MeasuredProfile, run)
 
     def plan(self, run: AnyRun) -> RowList[PlannedShape]:
         """The shape in which a run of yours trains, and then those that it was compared with.

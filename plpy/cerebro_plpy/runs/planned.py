@@ -29,7 +29,7 @@ def plan(db: Database, run: int) -> list[dict[str, Any]]:
     took = log.profiles.took()
     return [
         {
-            "taken": taken,
+            "selected": selected,
             "engine": one.engine,
             "threads": one.threads,
             "segments": segments,
@@ -37,7 +37,7 @@ def plan(db: Database, run: int) -> list[dict[str, Any]]:
             "seconds": one.seconds,
             "share": one.share,
             "why": one.why,
-            "took": took if taken else None,
+            "took": took if selected else None,
         }
-        for taken, one in shapes
+        for selected, one in shapes
     ]

@@ -72,6 +72,7 @@ def of(shown: dict[str, list[tuple[Any, ...]]], part: str) -> list[tuple[Any, ..
 def test_queries_have_the_answers_that_the_page_speaks_of(shown: dict[str, list[tuple[Any, ...]]]) -> None:
     assert len(shown) > 20
     assert all(weights > 0 for _, weights in of(shown, "SELECT configuration, weights"))
+    assert all(trainer and worker for _, trainer, worker in of(shown, "SELECT DISTINCT segment"))
     assert [owner for owner, _ in of(shown, "_state_size")] == ["postgres"]
     assert set(of(shown, "FROM pg_auth_members")) == {
         ("cerebro_user", "alice"),

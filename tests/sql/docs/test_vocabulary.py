@@ -38,7 +38,7 @@ GIVEN_UP = {
 # In a view, the plural of what can be counted is how many there are.
 COUNTED = {"configurations", "weights", "segments", "epochs", "folds", "rows"}
 SHOWN_AS_TEXT = {"parameters"}  # of a request: what its user wrote
-OF_SQL_ONLY = {"architectures", "custom_functions", "limits", "profiles", "run_plan", "registered_models"}
+OF_SQL_ONLY = {"architectures", "custom_functions", "limits", "run_plan", "registered_models"}
 NUMBERS = {"integer", "bigint"}
 OF_THE_TARGET = {"actual", "predicted"}  # a class or a number
 OF_A_COLUMN = {"value"}  # a number that is predicted or measured; in cerebro.explain, that of any column

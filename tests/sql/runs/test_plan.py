@@ -15,7 +15,7 @@ from tests.sql import users
 from tests.sql.lab import Json, Lab, layer, sequential
 
 ROWS, SEGMENTS = 12_000, 2
-PLAN = "SELECT taken, engine, threads, segments, parallel, seconds, share, why, took FROM cerebro.plan(%s)"
+PLAN = "SELECT selected, engine, threads, segments, parallel, seconds, share, why, took FROM cerebro.plan(%s)"
 PROFILE = (
     "SELECT engine, batch_size, threads, trainers, visits, train_row, evaluate_row, hop, state_bytes"
     " FROM cerebro.profile WHERE run = %s AND visits > 0"
@@ -69,7 +69,7 @@ def plan(lab: Lab, run: int) -> list[dict[str, Any]]:
 def test_a_later_run_expects_what_an_earlier_one_has_taken(place: Lab) -> None:
     first = fit(place, listed(16, 64), "first")
     before, *_ = plan(place, first)
-    assert before["taken"] and before["seconds"] is None and before["took"] > 0
+    assert before["selected"] and before["seconds"] is None and before["took"] > 0
     rows = place(PROFILE, first)
     assert len(rows) == 2 and {row[:3] for row in rows} == {("tensorflow", 8, before["threads"])}
     for *_, trainers, visits, train, evaluate, hop, size in rows:
@@ -124,7 +124,7 @@ def test_options_and_replays_fix_the_threads(place: Lab) -> None:
         " validation_table => 'others_packed', options => %s)",
         json.dumps(listed(24)), json.dumps({"replay": run}),
     )  # fmt: skip
-    ((threads, why),) = [(row["threads"], row["why"]) for row in plan(place, replayed) if row["taken"]]
+    ((threads, why),) = [(row["threads"], row["why"]) for row in plan(place, replayed) if row["selected"]]
     assert threads == 1 and str(run) in why
 
 
@@ -169,7 +169,7 @@ def test_engines_that_were_measured_need_no_trial(place: Lab) -> None:
         " 'built'", auto,
     )  # fmt: skip
     assert (engine, tried, of_run) == ("jax", None, str(run))
-    assert place.value("SELECT engine FROM cerebro.plan(%s) WHERE taken", auto) == "auto"
+    assert place.value("SELECT engine FROM cerebro.plan(%s) WHERE selected", auto) == "auto"
 
 
 def test_a_group_that_was_rehearsed_needs_no_rehearsal(place: Lab) -> None:
@@ -189,7 +189,7 @@ def test_searches_train_by_the_plain_rules(place: Lab) -> None:
         json.dumps({"learning_rate": {"log_uniform": [0.001, 0.1]}}), json.dumps([network(16)]),
     )  # fmt: skip
     (only,) = plan(place, run)
-    assert only["taken"] and only["seconds"] is None and only["took"] > 0
+    assert only["selected"] and only["seconds"] is None and only["took"] > 0
     assert "a search keeps all segments busy" in only["why"]
 
 

@@ -78,7 +78,7 @@ def tell(db: Database, plan: ShapePlan, segments: int) -> None:
     """Say what a dry run has planned, if it had a choice."""
     if not plan.models:
         return
-    known = f"Like models that earlier runs have measured: {plan.measured} of {plan.models}."
+    known = f"Known from earlier runs: {plan.measured} of {counted(plan.models, 'model')}."
     db.notice(f"plan: {in_words(plan.chosen, segments)}: {plan.chosen.why}", known)
     for one in plan.others:
         db.notice(f"instead: {in_words(one, segments)}: {one.why}")
