@@ -19,7 +19,6 @@ _EXACT = re.compile(rf"{_OF_GROUP.pattern}|{ANGLES}_[0-9]+")
 ZEROS: Json = {"module": "keras.initializers", "class_name": "Zeros", "config": {}, "registered_name": None}
 NUMPY = "keras.src.ops.numpy"
 LEAST_DISTANCE = 1e-4  # deviations: a window may have the same number in all rows
-LEAST_UNIT = 1e-2  # of a forecast that is counted from the season before, in distances: a season may be like the last
 SCALED = "bf,f->bf"  # each number times one of its own
 SCALED_STEPS = "bsf,f->bsf"
 
@@ -104,24 +103,8 @@ class Graph:
             return one if steps else self.layer("Reshape", one, target_shape=[1])
 
         if windows.season:
-            apart = self.layer("Multiply", [of, fitting(self._unit(level.values, windows))])
-            of = self.layer("Add", [fitting(self._at(level.values, windows.before)), apart])
+            of = self.layer("Add", [fitting(self._at(level.values, windows.before)), of])
         return self.layer("Add", [fitting(level.mean), self.layer("Multiply", [of, fitting(level.distance)])])
-
-    def _unit(self, values: str, windows: Windows) -> str:
-        """How far a value of the window is from the one before, or from that of the season before: the smaller one.
-
-        The first forecasts of a model are those of the season before.  In a larger unit, its first steps would be
-        larger than the errors of these.
-        """
-        backs = [1, *([windows.season] if 2 * windows.season <= windows.length else [])]
-        whole, distances = _span(None, None), []
-        for back in backs:
-            pair = [self._item(values, [whole, span, whole]) for span in (_span(back, None), _span(None, -back))]
-            apart = self.operation("Absolute", self.layer("Subtract", pair))
-            distances.append(self.operation("Mean", apart, axis=1, keepdims=True))
-        least = self.layer("Minimum", distances) if len(distances) > 1 else distances[0]
-        return self.layer("Rescaling", least, scale=1.0, offset=LEAST_UNIT)
 
     def _at(self, of: str, places: Sequence[int]) -> str:
         """The rows at these places of a window.  Most of them follow each other."""
