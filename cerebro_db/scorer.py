@@ -70,6 +70,8 @@ class RowPreparation:
         self.document = document
         self.variables = document["inputs"]
         features = [one for variable in self.variables for one in variable["preparation"].get("features", ())]
+        if any(one.get("vocabulary") for one in features):
+            raise CannotScore("the model reads pieces of words, which this file does not make: predict in the database")
         if document["encoding"] != "UTF8" and any(
             one["prepared_as"] == "words" or one.get("buckets") for one in features
         ):

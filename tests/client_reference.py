@@ -38,8 +38,8 @@ METHODS = {
     "Steer": ["stop_model", "go_on", "clone_model", "add_configuration", "extend", "set_budget"],
     "Prepare": ["add_frame", "add_images", "add_accelerometer", "make_task", "pack", "append"],
     "Architectures": ["add_architecture", "drop_architecture"],
-    "Use models": ["models", "predict", "predict_into", "related_rows", "evaluate", "drift", "calibrate", "drop_model",
-        "model", "export", "import_model",
+    "Use models": ["models", "predict", "predict_into", "embed", "related_rows", "evaluate", "drift", "calibrate",
+        "drop_model", "model", "export", "import_model",
     ],
     "Judge models": [
         "importance", "explain", "confusion_matrix", "class_metrics", "roc_curve", "precision_recall", "residuals",
@@ -183,7 +183,7 @@ def python_page() -> str:
         lines += member(f"rows.{name}", getattr(client.RowList, name))
     judged = (judging.ColumnImportance, judging.ClassPair, judging.ClassMetrics, judging.RocPoint,
               judging.PrecisionPoint, judging.Residual, judging.Contribution)  # fmt: skip
-    for kind in (trained_models.Prediction, trained_models.CalibrationMeasure, *judged):
+    for kind in (trained_models.Prediction, trained_models.RowVector, trained_models.CalibrationMeasure, *judged):
         fields = ", ".join(f"`{name}`" for name in kind._fields)
         lines += ["", f"### {kind.__name__}", *prose(kind), "", f"Its fields are {fields}."]
     lines += ["", "## Errors", "", "| class | |", "|---|---|"]

@@ -82,6 +82,7 @@ FUNCTIONS = {
     "Trained models": [
         "predict",
         "predict_into",
+        "embed",
         "related_rows",
         "create_predictor",
         "ensemble",

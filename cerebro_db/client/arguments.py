@@ -16,6 +16,7 @@ from psycopg2.extras import Json
 
 from . import frames
 from .errors import ClientError
+from .sentence_encoders import WordPieces
 
 # A statement that starts a run does not wait: libpq does not react to Ctrl-C while a statement runs.
 WITHOUT_WAITING, DRY_RUN = "wait => false", "dry_run => true"
@@ -162,6 +163,8 @@ def _sent(name: str, value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, timedelta):
         return f"{value.total_seconds()} seconds"
+    if name == "prepare" and isinstance(value, Mapping):
+        value = {one: wish.prepared() if isinstance(wish, WordPieces) else wish for one, wish in value.items()}
     if name in COLUMNS and isinstance(value, (list, tuple)):
         return listed(value)
     return Json(value) if isinstance(value, (Mapping, list, tuple)) else value

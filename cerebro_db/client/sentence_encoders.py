@@ -3,46 +3,30 @@
 from __future__ import annotations
 
 import json
-import re
-import unicodedata
 from pathlib import Path
 from typing import Any
 
+from ..core.word_pieces import PieceNumbers
 from .errors import ClientError
 
 NEEDED = ("config.json", "model.safetensors", "vocab.txt")
 ACTIVATIONS = ("gelu", "relu")
 
 
-class WordPieces:
+class WordPieces(PieceNumbers):
     """Makes the numbers of tokens of a text, as BERT's tokenizer for texts without capitals does.
 
     ``folder``: that of the model, with ``vocab.txt``. ``length``: of each list; 0 fills up, what is beyond is left out.
+    In ``prepare``, as in ``prepare={"body": WordPieces(folder, 16)}``, the database makes the numbers of a text column.
     """
 
     def __init__(self, folder: str | Path, length: int) -> None:
-        words = _file(Path(folder), "vocab.txt").read_text("utf-8").splitlines()
-        self.numbers = {word: number for number, word in enumerate(words)}
-        self.length = length
+        self.vocabulary = _file(Path(folder), "vocab.txt").read_text("utf-8").splitlines()
+        super().__init__(self.vocabulary, length)
 
-    def __call__(self, text: str) -> list[int]:
-        plain = "".join(one for one in unicodedata.normalize("NFD", text.lower()) if unicodedata.category(one) != "Mn")
-        words = re.findall(r"[一-鿿]|[^\W_一-鿿]+|[^\w\s]|_", plain)  # each Chinese character is a word
-        found = [piece for word in words for piece in self._pieces(word)]
-        numbers = [self.numbers[one] for one in ("[CLS]", *found[: self.length - 2], "[SEP]")]
-        return numbers + [0] * (self.length - len(numbers))
-
-    def _pieces(self, word: str) -> list[str]:
-        """The longest known piece at the beginning, then the longest one of the rest."""
-        found: list[str] = []
-        while word:
-            mark = "##" if found else ""
-            end = next((end for end in range(len(word), 0, -1) if mark + word[:end] in self.numbers), None)
-            if end is None:
-                return ["[UNK]"]
-            found.append(mark + word[:end])
-            word = word[end:]
-        return found
+    def prepared(self) -> dict[str, Any]:
+        """What the argument ``prepare`` says of a column."""
+        return {"as": "words", "length": self.length, "vocabulary": "\n".join(self.vocabulary)}
 
 
 def sentence_encoder(folder: str | Path, length: int) -> Any:

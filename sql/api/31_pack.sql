@@ -145,3 +145,12 @@ $$;
 COMMENT ON FUNCTION cerebro_internal._word_ids(@types@) IS
 'The ids of a text''s first words, each from 1 to ids - 1 by a hash, and then 0 up to length. Words are in lower case and end
 at spaces and punctuation. The first 1,000,000 characters of a text are read.';
+
+CREATE OR REPLACE FUNCTION cerebro_internal._word_pieces(value text, length integer, vocabulary bytea) RETURNS integer[]
+LANGUAGE plpython3u IMMUTABLE AS $py$
+@cerebro@
+return api.word_pieces(plpy, @by_name@)
+$py$;
+COMMENT ON FUNCTION cerebro_internal._word_pieces(@types@) IS
+'The numbers of the pieces of a text''s first words in a vocabulary, a piece in each line, and then 0 up to length. Words are in
+lower case and without accents.';

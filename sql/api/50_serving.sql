@@ -149,6 +149,45 @@ frequent distance of two rows. NULL: the type of the column has no such late val
 row. quantiles has those that the model was trained for, in rising order: value is the median, or the nearest one to it, and
 coverage is that of two of them. Quantiles are calibrated, unless calibrated is false.';
 
+CREATE OR REPLACE FUNCTION cerebro_internal._embedded(
+    model_table text, query text, layer text, key text, configuration integer, related text
+)
+RETURNS TABLE (ids text[], numbers bytea)
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.embedded(plpy, @by_name@)
+$py$;
+COMMENT ON FUNCTION cerebro_internal._embedded(@types@) IS
+'The vectors for the rows of a query: a row for each chunk of them.';
+
+CREATE OR REPLACE FUNCTION cerebro.embed(
+    model_table   text,
+    query         text,
+    layer         text    DEFAULT NULL,
+    key           text    DEFAULT NULL,
+    configuration integer DEFAULT NULL,
+    related       text    DEFAULT NULL
+) RETURNS TABLE (key_value text, vector real[])
+LANGUAGE sql
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $sql$
+SELECT p.id, q.numbers[1 + (p.place - 1) * q.width : p.place * q.width]
+  FROM cerebro_internal._embedded($1, $2, $3, $4, $5, $6) s
+ -- OFFSET: the array of all rows is made once
+ CROSS JOIN LATERAL (SELECT cerebro_internal._reals(s.numbers),
+                            octet_length(s.numbers) / 4 / cardinality(s.ids) OFFSET 0) AS q (numbers, width)
+ CROSS JOIN LATERAL unnest(s.ids) WITH ORDINALITY AS p (id, place)
+ WHERE p.id IS NOT NULL
+$sql$;
+COMMENT ON FUNCTION cerebro.embed(@types@) IS
+'Returns a vector for each row of a query: what an inner layer of a trained model gives for it. Rows that are alike for the
+model have vectors that are near to each other, so vectors find similar rows, and are inputs of other models. A cast makes a
+type of pgvector of them: vector::vector(384), or vector::halfvec(384). It works in the caller''s session, as cerebro.predict.
+
+- model_table, query, key, configuration, related: as in cerebro.predict. The target need not be among the columns.
+- layer: the name of the layer. Of a layer in a model within the model, the names are separated by /. NULL: what enters the
+  last layer with a matrix, the vector from which the model makes its answer; of an ensemble, those of its members joined.
+  An error about a layer that does not exist names those that do.';
+
 CREATE OR REPLACE FUNCTION cerebro.predict_into(
     model_table   text,
     source_table  text,

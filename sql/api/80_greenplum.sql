@@ -59,7 +59,7 @@ BEGIN
         $f$
     $sql$;
 
-    -- What judges a model has the same needs. Its body goes to a function of its own, whose rows another one returns as JSON.
+    -- What judges a model has the same needs, and embed. The body goes to a function of its own, whose rows another one returns as JSON.
     FOR judging IN
         SELECT p.proname AS name, pg_catalog.pg_get_functiondef(p.oid) AS definition,
                pg_catalog.pg_get_function_arguments(p.oid) AS declared,
@@ -67,7 +67,9 @@ BEGIN
                pg_catalog.pg_get_function_result(p.oid) AS result,
                (SELECT pg_catalog.string_agg('$' || n, ', ' ORDER BY n)
                   FROM pg_catalog.generate_series(1, p.pronargs) n) AS given,
-               (SELECT pg_catalog.string_agg(pg_catalog.format('(j ->> %L)::%s', c.name, c.type::regtype), ', ' ORDER BY place)
+               (SELECT pg_catalog.string_agg(pg_catalog.format(
+                           CASE WHEN c.type::regtype::text LIKE '%[]' THEN 'pg_catalog.translate(j ->> %L, ''[]'', ''{}'')::%s'
+                                ELSE '(j ->> %L)::%s' END, c.name, c.type::regtype), ', ' ORDER BY place)
                   FROM ROWS FROM (unnest(p.proargnames), unnest(p.proargmodes), unnest(p.proallargtypes))
                        WITH ORDINALITY AS c (name, mode, type, place)
                  WHERE c.mode = 't') AS columns
@@ -75,7 +77,7 @@ BEGIN
          WHERE p.pronamespace = 'cerebro'::regnamespace
            AND p.proname IN ('evaluate', 'confusion_matrix', 'class_metrics', 'roc_curve', 'precision_recall', 'calibration', 'residuals',
                              'mistakes', 'importance', 'explain', 'drift', 'prepared_columns',
-                             'bouts', 'transitions', 'backtest')
+                             'bouts', 'transitions', 'backtest', 'embed')
     LOOP
         EXECUTE pg_catalog.replace(judging.definition, ' FUNCTION cerebro.' || judging.name || '(',
                                    ' FUNCTION cerebro_internal._' || judging.name || '_rows(');

@@ -32,6 +32,7 @@ REASONS = {
     "database/entry.py:_is_of_this_version": "about the database",
     "database/listening.py:_calls": "the functions that run",
     "database/listening.py:_paused": "while a function runs",
+    "packing/rows/word_pieces.py:_last": "made of the bytes that each call gives",
     "platform/__init__.py:GREENPLUM": "methods without fields",
     "platform/__init__.py:POSTGRESQL": "methods without fields",
     "registry/steps.py:_step": "taken by the statement that comes next",

@@ -33,6 +33,13 @@ class Prediction(NamedTuple):
     quantiles: list[float] | None = None
 
 
+class RowVector(NamedTuple):
+    """A row of ``cerebro.embed``."""
+
+    key_value: str
+    vector: list[float]
+
+
 class Evaluation(dict[str, float | None]):
     """The metrics of ``cerebro.evaluate`` by name; ``baselines``: those of an answer that is the same for every row."""
 
@@ -111,6 +118,21 @@ class ModelMethods(DatabaseClient):
             ),
         )
         return RowList(Prediction, map(Prediction._make, rows))
+
+    def embed(
+        self,
+        model_table: str,
+        query: Query,
+        layer: str | None = None,
+        key: str | None = None,
+        configuration: int | None = None,
+        *,
+        related: Related | None = None,
+    ) -> RowList[RowVector]:
+        """What an inner layer gives for the rows of a query. The comment of cerebro.embed describes the arguments."""
+        given = (model_table, query, layer, key, configuration, as_json(related))
+        rows = self.rows("SELECT key_value, vector FROM cerebro.embed(%s, %s, %s, %s, %s, %s)", given)
+        return RowList(RowVector, map(RowVector._make, rows))
 
     def predict_into(
         self,

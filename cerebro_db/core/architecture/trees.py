@@ -11,7 +11,7 @@ Prokhorenkova et al., CatBoost: unbiased boosting with categorical features (201
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..errors import BadData
@@ -41,6 +41,11 @@ def are_grown(architecture: Any) -> bool:
         isinstance(layer, dict) and layer.get("class_name") == "Embedding" and _LEAVES.fullmatch(str(layer.get("name")))
         for layer in layers
     )
+
+
+def have_leaves(names: Iterable[str]) -> bool:
+    """As ``are_grown``, by the names of the layers of a built model."""
+    return any(map(_LEAVES.fullmatch, names))
 
 
 def fits(layout: Layout) -> bool:

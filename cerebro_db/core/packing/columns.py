@@ -10,6 +10,7 @@ from ..documents import LARGEST_NUMBER
 from ..errors import BadData, InvalidArgument
 from ..records import dataclass, field
 from ..sql_types import BYTES, DATES, INTEGERS, LABELS, OTHER_NUMBERS, REALS, TIME, WITH_ZONE, SqlType
+from ..word_pieces import what_is_wrong
 from . import identifiers, images, quantiles
 from .buffer_format import LARGEST_BYTES, elements
 from .distributions import FEW_VALUES, Distribution, Transform, chosen, edges, rounded, six_digits
@@ -39,7 +40,7 @@ ARGUMENTS = {
     "number": ("transform", "not_finite", "mean", "deviation", "quantiles"),
     "category": ("values", "least", "buckets", "unknown", "means"),
     "date": ("cycles",),
-    "words": ("length", "ids"),
+    "words": ("length", "ids", "vocabulary"),
     "pixels": ("shape", "divide_by"),
     "ignore": (),
 }
@@ -226,6 +227,11 @@ def _wish(key: str, value: Any, argument: str) -> Wish:
             raise InvalidArgument(f"{where} does not say what the column becomes.", hint=EXAMPLE)
     for name, one in given.items():
         _check_argument(where, choice, name, one)
+    if "vocabulary" in given and ("ids" in given or given.get("length", 1) < 2):
+        raise InvalidArgument(
+            f"{where}: a vocabulary needs a length of 2 or more, and takes no ids.",
+            hint="length is the number of pieces that the model reads.",
+        )
     return Wish(choice, given)
 
 
@@ -243,6 +249,13 @@ def _check_argument(where: str, choice: str, name: str, value: Any) -> None:
         if type(value) is not int or not low <= value <= high:
             raise InvalidArgument(
                 f"{where}: {name} cannot be {value!r}.", hint=f"It must be an integer from {low} to {high}."
+            )
+    if name == "vocabulary":
+        why = what_is_wrong(value.split("\n")) if isinstance(value, str) else "it is no text"
+        if why is not None:
+            raise InvalidArgument(
+                f"{where}: vocabulary is no list of pieces of words: {why}.",
+                hint="It is a text with a piece in each line, such as the file vocab.txt of a model.",
             )
     if name == "quantiles":
         quantiles.read(value, f"{where}: quantiles")
@@ -475,6 +488,9 @@ def _counted(found: Found) -> list[tuple[str, int]]:
 
 
 def _words(found: Found, wish: Wish) -> WordsFeature:
+    if pieces := wish.arguments.get("vocabulary", ""):
+        ids = pieces.count("\n") + 1
+        return WordsFeature(found.family, SqlType(found.type), wish.arguments["length"], ids, pieces)
     length = wish.arguments.get("length", _step(LENGTHS, found.length))
     ids = wish.arguments.get("ids", _step(IDS, found.different))
     return WordsFeature(found.family, SqlType(found.type), length, ids)

@@ -5,7 +5,7 @@
 | number      | one number around 0, and an indicator of NULL if the training rows have NULLs                 |
 | date        | a sine and a cosine for each cycle, the days since an origin, and an indicator of NULL        |
 | category    | one code: 0 for NULL and unknown values, then one per value, then rare values or hash buckets |
-| words       | a fixed number of word ids: 0 where the text has no more words                                |
+| words       | a fixed number of ids of words, or of their pieces: 0 where the text has no more              |
 | means       | means of the targets over the training rows with the same value, around 0; 0: not known       |
 
 The SQL of each is in cerebro_plpy/packing/rows/feature_sql.py.  How the parameters are found is in columns.py.
@@ -21,6 +21,7 @@ from ..codec import Misfit, Number, OneOf, Text, Within, different
 from ..documents import LARGEST_NUMBER
 from ..records import dataclass
 from ..sql_types import FAMILIES, SqlType
+from ..word_pieces import what_is_wrong
 
 Texts = Annotated[tuple[Text, ...], different]
 
@@ -164,10 +165,17 @@ class WordsFeature(Feature):
     prepared_as = "words"
     length: Annotated[int, Within(1, MOST_LENGTH)]  # ids per row
     ids: Annotated[int, Within(2, MOST_IDS)]  # different ids, 0 included
+    vocabulary: Text = ""  # of pieces of words (word_pieces.py), one in each line; empty: the ids are hashes of words
 
     @property
     def names(self) -> list[str]:
         return [f"word {place}" for place in range(1, self.length + 1)]
+
+    def require_agreement(self) -> None:
+        super().require_agreement()
+        pieces = self.vocabulary.split("\n")
+        if self.vocabulary and (self.ids != len(pieces) or self.length < 2 or what_is_wrong(pieces)):
+            raise Misfit("is no vocabulary of as many pieces as 'ids' says", "vocabulary")
 
 
 Means = Annotated[

@@ -16,8 +16,9 @@ from cerebro_db.core.architecture import allowlist, trees
 from cerebro_db.core.architecture.adapters import layers as adapters
 from cerebro_db.core.architecture.limits import check_activations
 from cerebro_db.core.errors import ConfigurationFailed, OutOfResources
+from cerebro_db.core.models import asked_vector
 from cerebro_db.core.parameters.params import check_compile
-from cerebro_db.nn.models import custom_functions, numbers, pinball
+from cerebro_db.nn.models import custom_functions, numbers, pinball, vectors
 from cerebro_db.nn.models.dtypes import item_bytes
 
 PICKED_BY_SHAPE = ("accuracy", "acc", "crossentropy", "ce")
@@ -101,7 +102,7 @@ def _begin(configuration: dict[str, Any], seed: int | None, require_room: Callab
     import keras
     from keras.src.utils.naming import reset_uids  # has no public name
 
-    allowlist.check(configuration["architecture"])
+    allowlist.check(asked_vector.apart(configuration["architecture"])[0])
     if seed is not None:
         check_compile(configuration["compile"], custom_functions.known())
     require_room()
@@ -150,7 +151,7 @@ def build_to_predict(configuration: dict[str, Any], layout: dict[str, Any] | Non
     """A model that is not compiled.  Its variables have no values until ``give_value``."""
     from keras.src.utils.naming import reset_uids  # has no public name
 
-    allowlist.check(configuration["architecture"])
+    allowlist.check(asked_vector.apart(configuration["architecture"])[0])
     reset_uids()
     model, size = _without_values(configuration["architecture"], layout)
     _require_memory(size)
@@ -238,6 +239,7 @@ def memory() -> int:
 def _built(architecture: dict[str, Any], layout: dict[str, Any] | None) -> Any:
     import keras
 
+    architecture, vector_of, is_asked = asked_vector.apart(architecture)
     shape = [None, *layout["inputs"][0]["shape"]] if layout is not None and len(layout["inputs"]) == 1 else None
     model = _architecture(
         copy.deepcopy(_with_input(architecture, shape))
@@ -252,7 +254,7 @@ def _built(architecture: dict[str, Any], layout: dict[str, Any] | None) -> Any:
                 inner.trainable = False
     adapters.install(keras, model, architecture)
     check_activations(model)
-    return model
+    return vectors.with_vector(model, vector_of) if is_asked else model
 
 
 def _with_input(model: dict[str, Any], shape: list[Any] | None) -> dict[str, Any]:

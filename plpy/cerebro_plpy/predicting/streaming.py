@@ -1,4 +1,4 @@
-"""``cerebro.predict``: the predictions for the rows of a query, as rows, in the caller's session.
+"""``cerebro.predict`` and ``cerebro.embed``: what a model gives for the rows of a query, in the caller's session.
 
 No table is written, so this works in a read-only transaction and on a standby, and it sees what the caller's
 transaction has not committed.  Memory holds one chunk of rows at a time.
@@ -7,11 +7,13 @@ transaction has not committed.  Memory holds one chunk of rows at a time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from cerebro_db.core.errors import SerializationFailure
+from cerebro_db.core.errors import NotPermitted, SerializationFailure, Unsupported
+from cerebro_db.core.models import asked_vector
 from cerebro_db.core.packing.layout import Layout
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, sql
@@ -23,7 +25,7 @@ from ..database.entry import entry_of_rows
 from ..database.relations import Column, Relation
 from ..definitions.references import model_ref
 from ..models import calibrations
-from ..models.model_cache import read_and_known
+from ..models.model_cache import read_and_known, read_model
 from ..packing.rows import buffers, unseen_values, windowed
 from . import keys_and_outputs, query_reading, related_rows, resident_recipes, trainers
 from .query_reading import Reading
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from .resident_predictor import HandedOver
 
 MOST_READINGS = 20  # that are kept of a model, for queries with different columns
+MOST_VECTORS = 1024  # of a chunk: they are in memory, and longer than predictions
 NUMBER = ""  # the name of a key that is the number of the row
 
 
@@ -244,3 +247,64 @@ def whole_chunks(
         yield chunk
     cursor.close()
     unseen_values.tell(db, source.text, reading.news, found)
+
+
+# -- vectors of inner layers ---------------------------------------------------------------------------------
+
+
+@entry_of_rows("cerebro.embed")
+def embedded(
+    db: Database,
+    *,
+    model_table: str | None,
+    query: str | None,
+    layer: str | None,
+    key: str | None,
+    configuration: int | None,
+    related: str | None,
+) -> Iterator[dict[str, Any]]:
+    """A row for each chunk: the ids, and the numbers of all vectors."""
+    platform.of(db).require_own_session(db)
+    query = relations.require_query(db, query)
+    model = read_model(db, model_ref(db, model_table), configuration)
+    _require_vectors(db, model)
+    source, reading = reading_of(db, model, relations.of_query(db, query), key, None, related=related)
+    reading.chunk = min(reading.chunk, MOST_VECTORS)
+    inputs = [one.for_prediction() for one in reading.inputs]
+    order = trainers.order_of(model, model.version(db), inputs, None)
+    architecture = asked_vector.with_vector(order.configuration["architecture"], layer)
+    order = replace(order, configuration={**order.configuration, "architecture": architecture}, best=None)
+    with (
+        trainers.own_segment(db, model.memory_mb) as (mine, seconds),
+        trainers.predicting(db, mine, model, order) as prediction,
+    ):
+        for rows, ids, variables in chunks(db, source, reading):
+            rest = seconds if rows < reading.chunk else None  # these are the last rows
+            *_, (_, _, _, numbers) = prediction.predict(rows, variables, rest or None)
+            yield {"ids": ids, "numbers": numbers}
+
+
+def _require_vectors(db: Database, model: TrainedModel) -> None:
+    """Refuse models that have no layers, or no single one, or whose weights the caller may not read."""
+    from cerebro_db.core.architecture import trees  # only now: predictions need nothing of it
+
+    name = model.table.text
+    if model.grouped is not None:
+        raise Unsupported(
+            f"'{name}' has models of groups, whose vectors cannot be compared with each other.",
+            hint="Train one model on all rows; the columns of the groups can be inputs.",
+        )
+    if trees.are_grown(model.definition["architecture"]):
+        raise Unsupported(
+            "the model consists of trees, which have no layers.", hint="configuration => … names another model."
+        )
+    if model.layout.steps:
+        raise Unsupported(
+            "the model predicts each step of a window, so its layers give no single vector for a row.",
+            hint="Train it with the option horizon instead of a target of each step.",
+        )
+    if model.tables.must_seal(db):  # a first layer gives as much as its weights
+        raise NotPermitted(
+            f"'{name}' is shared with you to predict with, and vectors of its layers would tell its weights.",
+            hint="cerebro.share(…, 'read') gives the right to them.",
+        )

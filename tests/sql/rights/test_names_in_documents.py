@@ -406,7 +406,7 @@ def written(stranger: Stranger, run: int, table: str, column: str, type: str, va
 
 RUN = dict.fromkeys(
     ("cross_validation", "decisions", "groups", "hop_timeline", "leaderboard", "learning_curve", "metrics",
-     "parameters", "requests", "run", "run_progress", "run_time", "segments_now", "watch", "model"),
+     "parameters", "profiles", "requests", "run", "run_progress", "run_time", "segments_now", "watch", "model"),
     lambda cerebro, named, path: (named["run"],),
 )  # fmt: skip
 NOTHING = dict.fromkeys(("models", "runs", "registered_aliases", "registered_rights", "registered_versions",
@@ -433,10 +433,10 @@ MORE_OF_CLIENT: dict[str, Any] = {
 }
 SAME_IN_SQL = {
     "add_configuration", "append", "calibrate", "cancel", "class_metrics", "clone_model", "confusion_matrix",
-    "drift", "drop_architecture", "drop_model", "dry_run", "evaluate", "explain", "extend", "fit", "forget", "go_on",
-    "importance", "materialize", "mistakes", "pack", "plan", "precision_recall", "predict", "predict_into", "register",
-    "related_rows", "residuals", "resume", "retrain", "roc_curve", "roll_back", "search", "set_alias", "set_budget",
-    "share", "stop_model", "train", "unregister", "unshare",
+    "drift", "drop_architecture", "drop_model", "dry_run", "embed", "evaluate", "explain", "extend", "fit", "forget",
+    "go_on", "importance", "materialize", "mistakes", "pack", "plan", "precision_recall", "predict", "predict_into",
+    "register", "related_rows", "residuals", "resume", "retrain", "roc_curve", "roll_back", "search", "set_alias",
+    "set_budget", "share", "stop_model", "train", "unregister", "unshare",
 }  # fmt: skip
 READS_NO_DOCUMENT = {"add_architecture", "add_accelerometer", "add_frame", "add_images", "close", "follow", "handle",
                      "make_task", "objects", "rows", "status_within", "rows_and_notices", "transaction", "track",

@@ -80,6 +80,8 @@ def test_the_right_to_use_gives_predictions_and_no_weights(place: Place, tmp_pat
     assert place.ben(ASK.format(place.table())) == place.said  # by the name of its table
     judged = f"SELECT metric FROM cerebro.evaluate('{place.model}@1', '{ROWS}, ''up''::text AS y')"
     assert "accuracy" in place.ben(judged)
+    refused = place.ben.refused(f"SELECT * FROM cerebro.embed('{place.model}@production', '{ROWS}')")
+    assert "vectors of its layers would tell its weights" in str(refused)
     assert place.ben("SELECT may_use, may_read, may_move, owns FROM cerebro.registered_models"
                      " WHERE registered_model = %s", place.model) == [(True, False, False, False)]  # fmt: skip
     assert place.ben(f"SELECT weights FROM {place.table()}") == [None]

@@ -50,6 +50,7 @@ CALLS: dict[str, list[Call]] = {
     "cerebro.predict": [_on_rows("predict"), _on_rows("predict", ", calibrated => true"),
                         Call(f"SELECT * FROM cerebro.predict('{{madlib}}', {VECTORS})"),
                         Call(f"SELECT * FROM cerebro.predict('{{grouped}}', {ROWS})")],
+    "cerebro.embed": [_on_rows("embed"), Call(f"SELECT * FROM cerebro.embed('{{madlib}}', {VECTORS})")],
     "cerebro.predict_into": [
         Call(f"SELECT cerebro.predict_into('{{model}}', '{{schema}}.folk', '{{schema}}.out'{more})")
         for more in ("", ", keep => '*'")

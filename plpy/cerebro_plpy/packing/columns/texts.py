@@ -34,7 +34,9 @@ def note(db: Database, some: Relation, rows: int, found: Sequence[Found], asked:
     """
     for one in found:
         wish = asked.wishes.get(one.name, NOTHING)
-        words = deciding.choice_of(one, wish) == "words" and not {"length", "ids"} <= set(wish.arguments)
+        words = deciding.choice_of(one, wish) == "words" and not (
+            {"length", "ids"} <= set(wish.arguments) or "vocabulary" in wish.arguments
+        )
         if one.filled and (words or (wish.choice is None and deciding.may_be_titles(one))):
             _note(db, sample.of(db, some, rows, SAMPLE), one)
 

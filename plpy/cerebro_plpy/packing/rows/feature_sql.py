@@ -259,6 +259,13 @@ def _of_so_many(hashed: Sql, count: int) -> Sql:
 def word_ids(feature: Feature, value: Sql) -> Sql:
     """The integer[] that a text becomes."""
     assert isinstance(feature, WordsFeature)
+    if feature.vocabulary:
+        return sql(
+            "cerebro_internal._word_pieces({value}::text, {length}, {vocabulary}::bytea)",
+            value=value,
+            length=feature.length,
+            vocabulary=literal("\\x" + feature.vocabulary.encode().hex()),
+        )
     return sql(
         "cerebro_internal._word_ids({value}::text, {length}, {ids})",
         value=value,
