@@ -22,7 +22,7 @@ BEGIN
            AND (p.proname IN ('train', 'search', 'fit', 'pack', '_packed_rows', 'pack_like', 'append',
                              'predict', '_predict_rows', 'predict_into', 'create_predictor', 'calibrate', '_judging',
                              '_scored', 'evaluate', 'confusion_matrix', 'class_metrics', 'roc_curve', 'precision_recall',
-                             'calibration', 'residuals', 'mistakes', 'importance', '_explained', 'explain', 'drift', 'set_limits')
+                             'calibration', 'residuals', 'mistakes', 'importance', '_explained', 'explain', 'drift', 'set_limits', 'register')
                 OR p.proname = '_predictions' -- and those of judging, on Greenplum
                 OR p.proname ~ ('^_(evaluate|confusion_matrix|class_metrics|roc_curve|precision_recall|calibration|residuals'
                                 || '|mistakes|importance|explain|drift)_(rows|lines)$'))

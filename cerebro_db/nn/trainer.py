@@ -34,6 +34,7 @@ from cerebro_db.core.protocol import (
     JointStep,
     Json,
     LoadRows,
+    MergeAdapters,
     MergeMetrics,
     MetricsMerged,
     Order,
@@ -62,7 +63,7 @@ from cerebro_db.nn.explain import as_error
 from cerebro_db.nn.fit_parameters import Fit, fusion_key
 from cerebro_db.nn.frozen_features import Features, row_bytes
 from cerebro_db.nn.models import custom_functions
-from cerebro_db.nn.orders import evaluations, predictions, suggestions, training, trials
+from cerebro_db.nn.orders import evaluations, merging, predictions, suggestions, training, trials
 from cerebro_db.nn.orders.joint import JointVisit
 from cerebro_db.nn.programs import Programs, ReadyProgram
 from cerebro_db.nn.rows.data import Dataset
@@ -106,6 +107,7 @@ class Trainer:
             EndJoint: self.end_joint,
             Evaluate: self.evaluate,
             MergeMetrics: self.merge_metrics,
+            MergeAdapters: self.merge_adapters,
             Predict: self.predict,
             PredictMore: self.predict_more,
             Suggest: self.suggest,
@@ -305,6 +307,11 @@ class Trainer:
         program = self._programs.ready(order.configuration, dataset.layout, rows=dataset).program
         with self._programs.configuration_errors():
             return MetricsMerged(program.metric_values(metric_states.merged(order.states)))
+
+    def merge_adapters(self, order: MergeAdapters) -> Done:
+        with self._programs.configuration_errors():
+            merging.merge(order, self._listen)
+        return Done()
 
     def predict(self, order: Predict) -> Predicted:
         if order.handle is not None:

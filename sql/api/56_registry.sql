@@ -211,7 +211,8 @@ CREATE OR REPLACE FUNCTION cerebro.register(
     alias         text    DEFAULT NULL,
     description   text    DEFAULT NULL,
     reason        text    DEFAULT NULL,
-    group_value   text    DEFAULT NULL
+    group_value   text    DEFAULT NULL,
+    merged        boolean DEFAULT false
 ) RETURNS integer
 LANGUAGE plpython3u AS $py$
 @cerebro@
@@ -231,7 +232,9 @@ the model of each group with which cerebro.predict predicts.
 - description: of the model, for a new name.
 - reason: stands in cerebro.registry_history.
 - group_value: a group_value or a group_key of the table MODEL_groups. The version is the model of this group alone, without
-  groups. NULL: all models that predict.';
+  groups. NULL: all models that predict.
+- merged: adds the adapters (LoRA, biases) to the weights of their layers. The version is then a plain model with whole weights,
+  and refers to no body. A model with a bottleneck is refused. false: it has its adapters.';
 
 CREATE OR REPLACE FUNCTION cerebro.set_alias(
     registered_model text, alias text, version integer, reason text DEFAULT NULL

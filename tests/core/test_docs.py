@@ -65,6 +65,7 @@ RUN_BY = {
     "run": "test_run_page",
     "posture": "test_posture_page",
     "adapters": "test_adapters_page",
+    "retrieval": "test_retrieval_page",
     "README": "test_readme",  # also docs/README.md
     **dict.fromkeys(("reference/options", "madlib"), "test_other_pages"),
     **dict.fromkeys(("operate", "install"), "test_operate_page"),
@@ -201,7 +202,11 @@ def test_the_site_links_to_its_own_pages(page: str) -> None:
     assert sorted(str(target) for target in targets & OF_DEVELOPERS) == []
 
 
-WORKED_EXAMPLES = ("posture", "adapters")  # pages that show one application; nothing else of the manual needs them
+WORKED_EXAMPLES = (
+    "posture",
+    "adapters",
+    "retrieval",
+)  # pages that show one application; nothing else of the manual needs them
 
 
 def test_the_manual_is_short() -> None:

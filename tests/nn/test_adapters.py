@@ -12,11 +12,12 @@ import pytest
 from safetensors.numpy import load_file
 
 from cerebro_db.core.architecture import keras_json, sources
+from cerebro_db.core.protocol import MergeAdapters, Predict, StateRef
 from tests.thorough import landing
 
 from . import configurations as c
 from .test_shards import MOODS, WORDS, dense, transformer
-from .trainer_client import USUAL_ENGINE, Trainer, full
+from .trainer_client import USUAL_ENGINE, OrderFailed, Trainer, full, weights
 
 Json = dict[str, Any]
 ENGINES = ["tensorflow", "jax", "torch"]
@@ -174,6 +175,42 @@ def test_training_changes_the_adapters_and_the_head_alone(trainers: list[Trainer
     assert len(weights) == body and not set(weights) & set(changed)
     assert sum("lora" in name or "difference" in name or "down" in name or "up" in name for name in changed) > 3
     assert second.loss < first.loss
+
+
+MERGED: dict[str, Json] = {
+    "lora": {**SORTS["lora of all"], "biases": True},  # attention, an embedding, and matrices
+    "lora with dropout": SORTS["lora with dropout"],
+    "biases": SORTS["biases"],
+}
+
+
+@pytest.mark.parametrize("sort", MERGED)
+def test_a_trainer_adds_adapters_to_the_weights_of_their_layers(trainers: list[Trainer], sort: str) -> None:
+    trainer, architecture = trainers[0], adapted(**MERGED[sort])
+    ours = c.configuration(architecture, CATEGORICAL, "Adam", learning_rate=0.02)
+    visit = trainer.train(ours, "words", seed=4, out=str(trainer.folder / "first"))
+    start, size = visit.state.weights_offset, visit.state.weights_bytes
+    path, out = trainer.folder / "weights", str(trainer.folder / "predicted")
+
+    def predicted(configuration: Json, payload: bytes) -> np.ndarray:
+        other = trainer.folder / hashlib.sha256(payload).hexdigest()  # a trainer knows weights by their names
+        other.write_bytes(payload)
+        trainer(Predict(configuration, weights(other), out, handle="words"))
+        return np.fromfile(f"{out}.0", "<f4")
+
+    before = Path(visit.path).read_bytes()[start : start + size]
+    path.write_bytes(before)
+    trainer(MergeAdapters(architecture, [list(WORDS.shape[1:])], weights(path)))
+    after, with_adapters = path.read_bytes(), predicted(ours, before)
+    plain = c.configuration(without_dropout(), CATEGORICAL, "Adam")
+    assert len(after) == 4 * sum(one.size for one in given()) < len(before)
+    np.testing.assert_allclose(predicted(plain, after), with_adapters, atol=1e-5)
+    difference = np.abs(predicted(plain, before[: len(after)]) - with_adapters).max()
+    assert difference > 1e-2, "the adapters have learned something"
+    with pytest.raises(OrderFailed, match="the architecture needs"):
+        trainer(MergeAdapters(architecture, [list(WORDS.shape[1:])], weights(path)))
+    with pytest.raises(OrderFailed, match="were not received"):
+        trainer(MergeAdapters(architecture, [list(WORDS.shape[1:])], StateRef.weights("none")))
 
 
 @pytest.mark.tensorflow

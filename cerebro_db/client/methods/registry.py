@@ -111,14 +111,16 @@ class RegistryMethods(DatabaseClient):
         description: str | None = None,
         reason: str | None = None,
         group_value: str | None = None,
+        merged: bool = False,
     ) -> int:
         """Adds a copy of a trained model as a version, and returns its number. ``alias``: names this version then.
 
         Of a table with models of groups, the version has all that predict. ``group_value``: a ``group_value``
         or ``group_key`` of the table ``…_groups``; the version is the model of this group alone.
+        ``merged``: adapters are added to the weights of their layers, and the version is a plain model.
         """
-        given = (registered_model, model_table, configuration, alias, description, reason, group_value)
-        return self.rows("SELECT cerebro.register(%s, %s, %s, %s, %s, %s, %s)", given)[0][0]
+        given = (registered_model, model_table, configuration, alias, description, reason, group_value, merged)
+        return self.rows("SELECT cerebro.register(%s, %s, %s, %s, %s, %s, %s, %s)", given)[0][0]
 
     def set_alias(self, registered_model: str, alias: str, version: int | None, reason: str | None = None) -> None:
         """Lets an alias name a version. ``version``: None removes the alias."""

@@ -81,6 +81,7 @@ from .orders import (
     Inspect,
     KeepEngines,
     LoadRows,
+    MergeAdapters,
     MergeMetrics,
     Order,
     Predict,

@@ -351,6 +351,15 @@ class PredictMore(Order[PredictedMore], route=Route.TO_TRAINER):
 
 
 @dataclass(frozen=True)
+class MergeAdapters(Order[Done], route=Route.TO_TRAINER):
+    """Add a model's adapters to the weights of its layers, and write these over the file of the state."""
+
+    architecture: Json  # with adapters, none of which is a bottleneck
+    shapes: list[list[int]]  # of a row of each input
+    state: StateRef  # the weights of the model
+
+
+@dataclass(frozen=True)
 class Suggest(Order[Suggested], route=Route.THROUGH):
     """Suggest points of a search space with Optuna's TPE, as a function of the fields of this order."""
 

@@ -158,6 +158,18 @@ def build_to_predict(configuration: dict[str, Any], layout: dict[str, Any] | Non
     return _built(configuration["architecture"], layout) if model is None else model
 
 
+def build_to_merge(architecture: dict[str, Any], layout: dict[str, Any]) -> tuple[Any, list[Callable[[], None]]]:
+    """As ``build_to_predict``, with what adds each adapter to the weights of its layer."""
+    import keras
+
+    allowlist.check(architecture)
+    with no_values() as made:
+        model = _without_adapters(architecture, layout)
+        merging = adapters.install(keras, model, architecture)
+    _require_memory(_bytes(made))
+    return model, merging
+
+
 def give_value(variable: Any, value: Any = None) -> None:
     """The first value of a variable that has none: this value, or the value with which Keras begins."""
     if value is not None:
@@ -198,7 +210,11 @@ def _without_values(architecture: dict[str, Any], layout: dict[str, Any] | None)
     with no_values() as made:
         with contextlib.suppress(Exception):
             model = _built(architecture, layout)
-        return model, sum(math.prod(variable.shape) * item_bytes(str(variable.dtype)) for variable in made)
+        return model, _bytes(made)
+
+
+def _bytes(variables: Iterable[Any]) -> int:
+    return sum(math.prod(variable.shape) * item_bytes(str(variable.dtype)) for variable in variables)
 
 
 @contextlib.contextmanager
@@ -240,6 +256,13 @@ def _built(architecture: dict[str, Any], layout: dict[str, Any] | None) -> Any:
     import keras
 
     architecture, vector_of, is_asked = asked_vector.apart(architecture)
+    model = _without_adapters(architecture, layout)
+    adapters.install(keras, model, architecture)
+    check_activations(model)
+    return vectors.with_vector(model, vector_of) if is_asked else model
+
+
+def _without_adapters(architecture: dict[str, Any], layout: dict[str, Any] | None) -> Any:
     shape = [None, *layout["inputs"][0]["shape"]] if layout is not None and len(layout["inputs"]) == 1 else None
     model = _architecture(
         copy.deepcopy(_with_input(architecture, shape))
@@ -252,9 +275,7 @@ def _built(architecture: dict[str, Any], layout: dict[str, Any] | None) -> Any:
         if not layer.trainable:  # Keras does not tell the layers in it, such as those that attention makes
             for inner in layer._flatten_layers(include_self=False):
                 inner.trainable = False
-    adapters.install(keras, model, architecture)
-    check_activations(model)
-    return vectors.with_vector(model, vector_of) if is_asked else model
+    return model
 
 
 def _with_input(model: dict[str, Any], shape: list[Any] | None) -> dict[str, Any]:

@@ -145,3 +145,14 @@ def predicting(db: Database, mine: Segment, model: TrainedModel, order: BeginPre
     mine.prediction.send_weights = send_weights
     yield mine.prediction
     mine.obey(protocol.EndPrediction())
+
+
+def merged_weights(db: Database, model: TrainedModel) -> Iterator[bytes]:
+    """The weights of the layers of a model with its adapters added, piece by piece."""
+    name, start = token(8), 0
+    with own_segment(db, model.memory_mb) as (mine, _):
+        mine.ask()  # a trainer whose rest ends removes the file of the weights
+        for piece in model.weights(db):
+            mine.receive_state(name, start, piece)
+            start += len(piece)
+        yield from mine.merged(model.definition["architecture"], [list(one.shape) for one in model.layout.inputs], name)

@@ -32,6 +32,7 @@ from cerebro_db.core.protocol import (
     Inspected,
     KeepEngines,
     LoadRows,
+    MergeAdapters,
     Order,
     Predict,
     Predicted,
@@ -40,6 +41,7 @@ from cerebro_db.core.protocol import (
     Progress,
     Rest,
     RowsLoaded,
+    StateRef,
     Suggest,
     Train,
     Trained,
@@ -61,6 +63,7 @@ from .states import OutgoingStates, ReceivedStates
 from .trainer import TrainerProcess
 
 A = TypeVar("A")
+PIECE = 4 << 20  # bytes
 
 
 @dataclass
@@ -433,6 +436,20 @@ class Segment:
         )
         self.prediction = prediction
         return Done()
+
+    # -- adapters ----------------------------------------------------------------------------------
+
+    def merged(self, architecture: dict[str, Any], shapes: list[list[int]], name: str) -> Iterator[bytes]:
+        """The weights of a model whose adapters are added to those of its layers.  ``name``: of the received ones."""
+        state = self.received.filled(StateRef.weights(name))
+        try:
+            self.running().order(MergeAdapters(architecture, shapes, state))
+            assert state.path is not None
+            with open(state.path, "rb") as file:
+                while piece := file.read(PIECE):
+                    yield piece
+        finally:
+            self.received.drop([name])
 
     def end_prediction(self, order: EndPrediction | None = None) -> Done:
         prediction, self.prediction = self.prediction, None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from cerebro_db.core.architecture.adapters import document as adapters
 from cerebro_db.core.errors import InvalidArgument, NotPermitted, SerializationFailure, Unsupported
 from cerebro_db.core.models import quality
 from cerebro_db.core.models.model_columns import (
@@ -29,6 +30,7 @@ from ..definitions import references
 from ..definitions.references import ModelRef
 from ..models import document_columns, trained
 from ..models.trained import TrainedModel, class_labels
+from ..predicting import trainers
 from ..registry import aliases, history, rights, stored
 from ..registry.steps import as_registry
 from ..registry.stored import Content, Labels, Piece
@@ -52,6 +54,7 @@ class RegisterArguments:
     description: str | None = None
     reason: str | None = None
     group_value: str | None = None
+    merged: bool | None = False
 
 
 @dataclass(frozen=True)
@@ -78,11 +81,12 @@ def add_version(db: Database, given: RegisterArguments) -> int:
     if (theirs := history.find(db, name)) is not None:
         history.require(theirs, theirs.owns, admin=False)
     model, info, summary = _read(db, references.model_ref(db, given.model_table), given.configuration)
+    merged = bool(given.merged) and _can_be_merged(model, given)
     before = model.version(db)
     copy = (
-        _of_one_group(db, model, info, summary, given)
+        _of_one_group(db, model, info, summary, given, merged=merged)
         if given.group_value is not None
-        else _of_all_rows(db, model, info, summary, given.configuration)
+        else _of_all_rows(db, model, info, summary, given.configuration, merged=merged)
     )
     if history.find(db, name) is None:
         _add_name(db, name, given.description)
@@ -90,7 +94,7 @@ def add_version(db: Database, given: RegisterArguments) -> int:
     history.require(owned, owned.owns, admin=False)
     version = as_registry(db, lambda registry: history.next_version(registry, name))
     table = references.table_name(name, version)
-    body = model.body(db) if given.group_value is None and model.grouped is None else None
+    body = model.body(db) if given.group_value is None and model.grouped is None and not merged else None
     if body is None:
         size, sha256 = stored.create(db, table, copy.content, copy.weights)
     else:
@@ -134,12 +138,37 @@ def _read(
     return model, info, summary
 
 
+def _can_be_merged(model: TrainedModel, given: RegisterArguments) -> bool:
+    """Whether there are adapters to merge; an error if they cannot be merged."""
+    architecture = model.definition["architecture"]
+    if adapters.KEY not in architecture:
+        return False
+    if adapters.has_bottleneck(architecture):
+        raise Unsupported(
+            f"merged cannot be true: configuration {model.key} has networks behind its layers (bottleneck), which no"
+            " weights of these layers can have in them.",
+            hint="Leave merged out: the version then has its adapters. LoRA and biases can be merged.",
+        )
+    if model.grouped is not None and given.group_value is None:
+        raise Unsupported(
+            "merged cannot be true for a table with models of groups.",
+            hint="Leave merged out, or register the model of one group: group_value => '…'.",
+        )
+    return True
+
+
 def _of_all_rows(
-    db: Database, model: TrainedModel, info: relations.Relation, summary: relations.Relation, configuration: int | None
+    db: Database,
+    model: TrainedModel,
+    info: relations.Relation,
+    summary: relations.Relation,
+    configuration: int | None,
+    *,
+    merged: bool,
 ) -> Copy:
     """The model on all rows, and the models of groups that predict, if there are some."""
     keys, groups = [model.key], None
-    weights: Iterable[Sequence[Piece]] = stored.cut(None, model.key, model.weights(db))
+    weights: Iterable[Sequence[Piece]] = stored.cut(None, model.key, _weights(db, model, merged=merged))
     told: dict[str, Any] = {"rows": model.layout.rows}
     if model.grouped is not None:
         rows = group_copies.rows_of(db, model, model.grouped, configuration)
@@ -148,7 +177,7 @@ def _of_all_rows(
         weights = itertools.chain(weights, group_copies.weights_of(db, model, model.grouped, rows))
         told["groups"] = sum(row.size is not None for row in rows)
     content = Content(
-        {key: _architecture(db, trained.of_configuration(db, model, key)) for key in keys},
+        {key: _architecture(db, trained.of_configuration(db, model, key), merged=merged) for key in keys},
         [row_of(db, info, key) for key in keys],
         row_of(db, summary, None),
         [*_labels(db, model)],
@@ -158,7 +187,13 @@ def _of_all_rows(
 
 
 def _of_one_group(
-    db: Database, model: TrainedModel, info: relations.Relation, summary: relations.Relation, given: RegisterArguments
+    db: Database,
+    model: TrainedModel,
+    info: relations.Relation,
+    summary: relations.Relation,
+    given: RegisterArguments,
+    *,
+    merged: bool,
 ) -> Copy:
     """The model of a group, as a model of its own: with its figures, and not calibrated."""
     group = group_copies.row_of(db, model, given.group_value or "", given.configuration)
@@ -168,12 +203,14 @@ def _of_one_group(
     its_info = {name: figures.get(name, value) for name, value in row_of(db, info, its.key).items()}
     told = {name: value for name, value in row_of(db, summary, None).items() if name not in SUMMARY_OF_GROUPS}
     content = Content(
-        {its.key: _architecture(db, its)},
+        {its.key: _architecture(db, its, merged=merged)},
         [{**its_info, "calibration": None, "quality": None}],
         {**told, "group_key": group.key},
         [*_labels(db, its)],
     )
-    return Copy(its.key, content, stored.cut(None, its.key, its.weights(db)), {"rows": figures["rows"]})
+    return Copy(
+        its.key, content, stored.cut(None, its.key, _weights(db, its, merged=merged)), {"rows": figures["rows"]}
+    )
 
 
 def _add_name(db: Database, name: str, description: str | None) -> None:
@@ -188,7 +225,14 @@ def _add_name(db: Database, name: str, description: str | None) -> None:
         raise NotPermitted(f"registered_model: '{name}' belongs to another user.", hint="Choose another name.")
 
 
-def _architecture(db: Database, model: TrainedModel) -> str:
+def _weights(db: Database, model: TrainedModel, *, merged: bool) -> Iterator[bytes]:
+    return trainers.merged_weights(db, model) if merged else model.weights(db)
+
+
+def _architecture(db: Database, model: TrainedModel, *, merged: bool) -> str:
+    """The document of the architecture.  ``merged``: without its adapters, which the weights have in them."""
+    if merged:
+        return json.dumps(adapters.without(model.definition["architecture"]))
     text = sql("SELECT architecture::pg_catalog.text FROM {table} WHERE configuration = $1", table=model.table.sql)
     found: str = db.value(text, ("integer",), model.key)
     return found

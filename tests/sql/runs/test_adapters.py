@@ -187,6 +187,70 @@ def test_python_has_a_plain_model_of_keras(place: Lab, trained: int) -> None:
             np.testing.assert_allclose(model.predict(rows, verbose=0).max(axis=1), told, atol=1e-4)
 
 
+@pytest.mark.parametrize("configuration", [1, 2, 3, 5])
+def test_a_merged_version_is_a_plain_model(place: Lab, trained: int, configuration: int) -> None:
+    """Its weights are whole, it has no adapters, and Keras alone gives the answers of the model with adapters."""
+    import keras
+
+    name = f"adapted_merged_{configuration}"
+    place("SELECT register(%s, 'adapted', configuration => %s, merged => true)", name, configuration)
+    answers = "SELECT key_value::int, class, probability FROM predict(%s, 'SELECT * FROM garden', 'id'{}) ORDER BY 1"
+    own = place(answers.format(f", {configuration}"), "adapted")
+    merged = place(answers.format(""), f"{name}@1")
+    assert len(own) == 30 and [row[:2] for row in merged] == [row[:2] for row in own]
+    np.testing.assert_allclose([row[2] for row in merged], [row[2] for row in own], atol=1e-5)
+    architecture = place.value(f'SELECT architecture::text FROM cerebro_registry."{name}@1"')
+    assert "adapters" not in json.loads(architecture)
+    weights = f'cerebro_registry."{name}@1_weights"'
+    assert not place("SELECT 1 FROM pg_attribute WHERE attrelid = %s::regclass AND attname = 'body'", weights)
+    payload = b"".join(bytes(one) for (one,) in place(f"SELECT payload FROM {weights} ORDER BY start"))
+    assert len(payload) == len(given())
+    model, values = keras.models.model_from_json(architecture), np.frombuffer(payload, "<f4")
+    for variable in model.weights:
+        size = int(np.prod(variable.shape))
+        variable.assign(values[:size].reshape(variable.shape))
+        values = values[size:]
+    rows = np.array(place("SELECT sl, sw, pl, pw FROM garden ORDER BY id"), "f4")
+    np.testing.assert_allclose(model.predict(rows, verbose=0).max(axis=1), [row[2] for row in own], atol=1e-5)
+    changed = payload[:BODY] != given()[:BODY]
+    assert changed is (configuration <= 3), "adapters are in the weights of the body"
+    place("SELECT unregister(%s, 1)", name)
+
+
+def test_a_bottleneck_is_not_merged(place: Lab, trained: int) -> None:
+    with pytest.raises(Exception, match=r"merged cannot be true: configuration 4 has networks .*bottleneck"):
+        place("SELECT register('adapted_never', 'adapted', configuration => %s, merged => true)", ADAPTED)
+    assert not place("SELECT 1 FROM registered_models WHERE registered_model = 'adapted_never'")
+
+
+def test_a_version_with_adapters_is_merged_into_another_one(place: Lab, trained: int) -> None:
+    place("SELECT register('adapted_source', 'adapted', configuration => 1)")
+    place("SELECT register('adapted_whole', 'adapted_source@1', merged => true)")
+    told = dict(place("SELECT metric, value FROM evaluate('adapted', 'garden', configuration => 1)"))
+    found = dict(place("SELECT metric, value FROM evaluate('adapted_whole@1', 'garden')"))
+    assert "log_loss" in told and found == pytest.approx(told, abs=1e-5)
+    for name in ("adapted_source", "adapted_whole"):
+        place("SELECT unregister(%s, 1)", name)
+
+
+def test_of_models_of_groups_one_is_merged(place: Lab) -> None:
+    place("CREATE TABLE beds AS SELECT *, id / 5 % 2 AS bed FROM garden")
+    place(
+        "SELECT fit('beds', 'adapted_beds', %s, epochs => 2, target => 'species', inputs => 'sl, sw, pl, pw',"
+        " group_by => 'bed', options => %s)",
+        json.dumps([{"architecture": "adapted_net", "batch_size": 8, **CONFIGURATIONS[0]}]),
+        json.dumps({**OPTIONS, "least_group_rows": 1}),
+    )  # fmt: skip
+    with pytest.raises(Exception, match="merged cannot be true for a table with models of groups"):
+        place("SELECT register('adapted_bed', 'adapted_beds', merged => true)")
+    answers = "SELECT key_value::int, probability FROM predict(%s, 'SELECT * FROM beds WHERE bed = 1', 'id') ORDER BY 1"
+    told = place(answers, "adapted_beds")
+    place("SELECT register('adapted_bed', 'adapted_beds', group_value => '1', merged => true)")
+    np.testing.assert_allclose(place(answers, "adapted_bed@1"), told, atol=1e-5)
+    assert "adapters" not in place.value('SELECT architecture FROM cerebro_registry."adapted_bed@1"')
+    place("SELECT unregister('adapted_bed', 1)")
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [({"lora_rank": -1}, "lora_rank cannot be -1"), ({"lora_rank": 2, "adapter_layers": "none"}, "no frozen layer"),

@@ -104,7 +104,7 @@ VALUES = {
     "kind": "'mlp'", "parameters": document({"units": 8}), "optimizer": "NULL", "engine": "'jax'",
     "changes": document({"learning_rate": 0.1}), "run": "last_run()", "forgotten": "last_run()",
     "whose": "current_user", "retry_failed": "false", "which": "NULL", "fold": "NULL", "members": "1",
-    "all_join": "true",
+    "all_join": "true", "merged": "false",
     "seconds": "60",
     "train_proportion": "0.5", "test_proportion": "0.5", "grouping_cols": "'species'", "target_cols": "'sl, sw'",
     "with_replacement": "false", "separate_output_tables": "false", "message": "'help'", "k": "2",
