@@ -32,6 +32,7 @@ from tests.bench import (
     related,
     report,
     results,
+    retrieval,
     reuse,
     rungs,
     search,
@@ -49,7 +50,15 @@ from tests.bench.works import REUSE, WORKS, FrozenWork, GroupedWork, Work
 from tests.sql.lab import Json
 
 REDUCING = ("rows", "configurations", "epochs", "budget", "rivals")  # the options that make works smaller
-OF_SETS = (*tabular.WORKS, "adapters", "related", "posture", "forecasts", "large")  # their data sets are no works
+OF_SETS = (
+    *tabular.WORKS,
+    "adapters",
+    "retrieval",
+    "related",
+    "posture",
+    "forecasts",
+    "large",
+)  # their data sets are no works
 BY_NAME = {**{work.name: [work] for works in WORKS.values() for work in works}, **WORKS}
 CONTENDERS_OF = {
     "packing": other_work.PACKING,
@@ -193,6 +202,11 @@ def of_sets(served: Database, asked: argparse.Namespace, record: TextIO) -> dict
             ),
             adapters.table, "measured",
         ),
+        "retrieval": WorkOfSets(
+            "functions of Python found by what is written about them",
+            partial(retrieval.compared, served, names, epochs=asked.epochs, **told),
+            retrieval.table, "measured",
+        ),
         "related": WorkOfSets(
             "tables that are related, on rows that are later",
             partial(related.compared, served, names, rivals, rows=asked.rows, **with_rivals),
@@ -220,7 +234,7 @@ def read(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description="docs/benchmarks.md")
     names = list(dict.fromkeys([*CONTENDERS, *(name for known in CONTENDERS_OF.values() for name in known)]))
     sets = (*tabular.WORKS.values(), related.SETS, postures.SETS, postures.NAMES, forecasts.SETS, large.NAMES)
-    names += [name for one in (*sets, adapters.NAMES) for name in one]
+    names += [name for one in (*sets, adapters.NAMES, retrieval.NAMES) for name in one]
     works = [*WORKS, *OF_SETS]
     parser.add_argument("--works", type=chosen([*BY_NAME, *OF_SETS]), default=works, help=", ".join(works))
     parser.add_argument("--contenders", type=chosen(names), default=[], help=", ".join(names))
