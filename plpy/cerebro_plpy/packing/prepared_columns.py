@@ -11,6 +11,8 @@ from ..database.access import Database
 from ..database.entry import entry
 from .rows.summary import read_layout
 
+NOT_SHOWN = ("family", "vocabulary")  # a vocabulary has hundreds of kilobytes, and its size is in "ids"
+
 
 @entry
 def prepared_columns(db: Database, packed_table: str | None) -> list[dict[str, Any]]:
@@ -37,7 +39,7 @@ def prepared_columns(db: Database, packed_table: str | None) -> list[dict[str, A
                     "prepared_as": what,
                     "start": start,
                     "width": width,
-                    "parameters": json.dumps({name: one for name, one in document.items() if name != "family"}),
+                    "parameters": json.dumps({name: one for name, one in document.items() if name not in NOT_SHOWN}),
                 }
             )
             start += width

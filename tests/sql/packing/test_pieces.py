@@ -33,6 +33,8 @@ def test_the_server_makes_the_numbers_of_the_client(notes: Lab) -> None:
     found = notes("SELECT body, cerebro_internal._word_pieces(body, 6, convert_to(%s, 'UTF8')) FROM notes",
                   "\n".join(PIECES))  # fmt: skip
     assert all(its == numbers(body or "") for body, its in found) and len(found) == 60
+    shown = notes("SELECT parameters FROM prepared_columns('packed') WHERE column_name = 'body'")
+    assert shown == [({"length": 6, "ids": len(PIECES)},)]
 
 
 def test_a_text_becomes_an_answer_in_one_statement(notes: Lab) -> None:
