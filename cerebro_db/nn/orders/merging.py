@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import numpy as np
 
 from cerebro_db.core.architecture.adapters import layers
@@ -18,6 +17,8 @@ from cerebro_db.nn.models import build
 
 def merge(order: MergeAdapters, listen: Callable[[], None]) -> None:
     """Write the weights of the layers over those of the model, one array after the other."""
+    import keras  # only now: the trainer chooses the backend first
+
     layout = {"inputs": [{"shape": shape} for shape in order.shapes], "outputs": []}
     model, merging = build.build_to_merge(order.architecture, layout)
     variables = layers.weights(model)
