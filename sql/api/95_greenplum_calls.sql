@@ -11,12 +11,14 @@
 -- cerebro_python._elsewhere() has another session of the same user call it.
 --
 -- What a worker session calls on its segment is not among them, nor what only our Python calls. Those functions, and the
--- bodies, look themselves whether they were called like that, and refuse it (database/entry.py).
+-- bodies, look themselves whether they were called like that, and refuse it (database/entry.py). _word_pieces, which sends
+-- no statement, may be called anywhere: packing and predictions call it for each row.
 
 DO $greenplum$
 DECLARE
     direct      CONSTANT name[] := ARRAY['_worker_open', '_worker_close', '_data_in', '_state_in', '_state_out', '_work',
-                                         '_predict', '_gpus', '_gpu_texts', '_warm_up', '_hold', '_as_registry'];
+                                         '_predict', '_gpus', '_gpu_texts', '_warm_up', '_hold', '_as_registry',
+                                         '_word_pieces'];
     -- They begin with the number of a run. Their effects do not depend on the caller's transaction.
     steering    CONSTANT name[] := ARRAY['wait', 'cancel', 'resume', 'forget', 'materialize', 'stop_model', 'go_on',
                                          'clone_model', 'add_configuration', 'extend', 'set_budget'];

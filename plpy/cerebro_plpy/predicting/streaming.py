@@ -301,7 +301,7 @@ def _require_vectors(db: Database, model: TrainedModel) -> None:
     if model.layout.steps:
         raise Unsupported(
             "the model predicts each step of a window, so its layers give no single vector for a row.",
-            hint="Train it with the option horizon instead of a target of each step.",
+            hint='A model with "target": "last" in sequence gives one for each window.',
         )
     if model.tables.must_seal(db):  # a first layer gives as much as its weights
         raise NotPermitted(

@@ -20,8 +20,6 @@ TEXTS = ["Unaffable!", "café's 日本", "nobody knows it", None, "s un s un s u
 
 @pytest.fixture(scope="module")
 def notes(lab: Lab) -> Lab:
-    if lab.greenplum:
-        pytest.skip("a function in Python that segments call is refused on Greenplum")
     lab("CREATE TABLE notes (id integer, body text, kind text)")
     for number in range(60):
         lab("INSERT INTO notes VALUES (%s, %s, %s)", number, TEXTS[number % 5], "ab"[number % 5 < 2])

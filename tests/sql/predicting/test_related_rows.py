@@ -35,6 +35,15 @@ def predicted(shop: Lab, query: str, **more: Any) -> list[Any]:
     return sorted(shop(call, query, *more.values()))
 
 
+def test_vectors_read_related_tables(shop: Lab) -> None:
+    """With their columns in the query, or made while the rows are read."""
+    read_beside = dict(shop("SELECT key_value, vector FROM embed('m', %s, NULL, 'customer')", ROWS))
+    shop("SELECT related_rows('m', %s, 'whole')", ROWS)
+    given = dict(shop("SELECT key_value, vector FROM embed('m', 'SELECT * FROM whole', NULL, 'customer')"))
+    assert read_beside == given and len(given) > 1
+    shop("DROP TABLE whole")
+
+
 def refused(shop: Lab, statement: str, *values: Any) -> str:
     with pytest.raises(psycopg2.Error) as error:
         shop(statement, *values)
